@@ -481,6 +481,23 @@ def free_triples(monkeypatch):
     monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
 
 
+def free_refined_pairs(monkeypatch):
+    divide = counting.BudgetParts.of.__func__
+
+    def divided(cls, *given):
+        found = divide(cls, *given)
+        return replace(found, rest=found.rest + found.refined)
+
+    monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
+
+
+def half_sensitivity_of_scores(monkeypatch):
+    moments = budget.BudgetSplit.moments
+    monkeypatch.setattr(
+        budget.BudgetSplit, "moments", lambda self, values, part: moments(self, values, 2 * part)
+    )
+
+
 def one_move(monkeypatch):
     monkeypatch.setitem(budget.MOVES, "substitution", 1)
 

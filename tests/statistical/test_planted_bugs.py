@@ -127,6 +127,10 @@ WIDE = table(200, 200, **{name: (PARTY, "a") for name in "abcdefgh"})
 AGES = table(200, 200, age=({"type": "count", "upper": 30}, 3), ill=(ILL, 0), gone=(OPTIONAL, 0))
 # At ε = 50 a part of a bin needs one record or so: one more in a wide bin makes one more part.
 DIVIDED = table(60, 60, days=({"type": "count", "upper": 5000}, 4650), ill=(ILL, 0))
+# Columns of which two follow from the first, in an order that few groups cannot keep.
+MIXED = table(1000, 1000, **{name: ({"type": "count", "upper": 40}, 0) for name in "abc"})
+MIXED[1]["a"] = np.arange(1000) % 41
+MIXED[1]["b"], MIXED[1]["c"] = 7 * MIXED[1]["a"] % 41, 16 * MIXED[1]["a"] % 41
 # Two columns tell as much of the first: one record decides which of them is in its key.
 TIED = table(4, 40, **{name: (ILL, 0) for name in "abc"})
 TIED[1].loc[0, ["a", "b"]] = TIED[1].loc[1, ["a", "c"]] = 1
@@ -224,6 +228,12 @@ OF_TABLES = {
     "tables of three columns for free": TableBug(
         "they come on top", plants.free_triples, dpb.Marginals(50), THIRD
     ),
+    "refined pairs for free": TableBug(
+        "they come on top", plants.free_refined_pairs, dpb.Marginals(50), MIXED
+    ),
+    "scores of refined pairs with half their sensitivity": TableBug(
+        "a record moves each by 1/2", plants.half_sensitivity_of_scores, dpb.Marginals(50), MIXED
+    ),
     "columns forgotten in the cost of a sampler": TableBug(
         "each is a step", plants.free_columns, dpb.Pegs(1, keys="schema"), PAIR
     ),
@@ -270,6 +280,8 @@ SHORT = {
     "measured, δ": (dpb.Marginals(1, delta=1e-3), WIDE),
     "measured, three": (dpb.Marginals(50), THIRD),
     "measured, divided": (dpb.Marginals(50), DIVIDED),
+    "measured, refined": (dpb.Marginals(50), MIXED),
+    "measured, refined, δ": (dpb.Marginals(50, delta=1e-3), MIXED),
     "measured, keep": (dpb.Marginals(1, keep=["pay ~ ill"]), BOTH),
     "pegs": (dpb.Pegs(1, keys="schema"), PAIR),
     "pegs, order": (dpb.Pegs(1, m=1, share=0.95), TIED),

@@ -34,6 +34,7 @@ from dpbayes.mechanisms.marginals.groups import (
 )
 from dpbayes.mechanisms.marginals.levels import FIRST, ColumnLevels, axes_of, worth_dividing
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
+from dpbayes.mechanisms.marginals.refining import Refinement, refine, refined_share
 from dpbayes.mechanisms.tables.cells import Axis, TableCells
 from dpbayes.records.chunks import ChunkedTable, Table, nothing
 from dpbayes.schema import Column as Declared
@@ -194,6 +195,7 @@ class Measurement:
         triple_sd: sd of the noise in ``triples``.
         merged: groups of each column after merging, on which ``triples`` were counted.
         answers: noisy sums for the analyses to preserve.
+        refinement: tables of some pairs on fine groups; None where none could be counted.
     """
 
     n: int
@@ -207,6 +209,7 @@ class Measurement:
     triple_sd: float
     merged: Sequence[Groups]
     answers: tuple[Answer, ...] = ()
+    refinement: Refinement | None = None
 
     @classmethod
     def of(
@@ -282,7 +285,57 @@ class Measurement:
         for moment, sums, part, sd in zip(moments, counts.sums(moments), parts, sds, strict=True):
             noisy = moment.bound * budget.moments(sums, part)
             answers.append(Answer(moment, noisy, moment.bound * sd))
-        return replace(self, answers=tuple(answers))
+        return self._with_more(answers=tuple(answers))
+
+    def refined(
+        self, codes: Ints, counts: FineCounts | ChunkedCounts, budget: BudgetSplit, most: int
+    ) -> Measurement:
+        """Add tables of pairs on fine groups, where rows from the counts so far differ most.
+
+        What is left of the budget is spent on counting the pair tables a second time.
+
+        Args:
+            codes: fine levels of synthetic rows made from these noisy counts.
+            most: number of fine groups of a column to aim at.
+        """
+        divided = {j: c.axis for j, c in enumerate(self.columns) if c.coarser is not None}
+        if divided:
+            counts = counts.on({j: axis for j, axis in divided.items() if axis is not None})
+        model = FineCounts(codes, [column.size for column in self.columns])
+        public = [column.shares is not None for column in self.columns]
+        refinement = refine(
+            counts.tables,
+            model.tables,
+            len(codes),
+            self.groups,
+            public,
+            self.n,
+            budget,
+            most,
+        )
+        if not (self.tables and refinement.left):
+            return self._with_more(refinement=refinement)
+        pairs, part = list(self.tables), refinement.left / len(self.tables)
+        again = counts.tables(pairs, [group.of for group in self.coarse])
+        precision, second = self.sd**-2, budget.sd(part) ** -2
+        tables = {
+            pair: (precision * self.tables[pair] + second * budget.counts(table, part))
+            / (precision + second)
+            for pair, table in zip(pairs, again, strict=True)
+        }
+        sd = (precision + second) ** -0.5
+        return replace(self, refinement=refinement, tables=tables, sd=sd)
+
+    def _with_more(self, **added: Any) -> Measurement:
+        """Add noisy counts; shares are those given the counts before, and not fitted again."""
+        measured = replace(self, **added)
+        measured.__dict__["known"] = self.known
+        return measured
+
+    def beside(self, column: int) -> set[int]:
+        """Columns that share a refined table with a column."""
+        tables = () if self.refinement is None else self.refinement.tables
+        return {j for pair in tables if column in pair for j in pair} - {column}
 
     def about(self, name: str) -> list[Answer]:
         """Noisy sums for the analyses whose outcome is this column."""
@@ -334,6 +387,14 @@ class Measurement:
                 if table is not None:
                     room[tuple(slice(size) for size in table.shape)] = table
                 parts.append(room.ravel())
+        if self.refinement is not None:
+            finest = UNORDERED * (self.refinement.most + 1)
+            for a, b in _some(self.columns, 2):
+                room = np.zeros([min(self.columns[j].most, finest) for j in (a, b)])
+                if (a, b) in self.refinement.tables:
+                    counts = self.refinement.tables[a, b].counts
+                    room[tuple(slice(size) for size in counts.shape)] = counts
+                parts.append(room.ravel())
         parts += [answer.sums.ravel() for answer in self.answers]
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
 
@@ -350,6 +411,8 @@ class BudgetParts:
         most: number of groups of a column that pair tables can tell apart.
         triples: share for all tables of three columns together; 0 where there are none.
         merged: number of groups of a column that tables of three columns can tell apart.
+        refined: share for scores and tables of pairs on fine groups; 0 where there are none.
+        finest: number of groups to aim at for these.
     """
 
     margins: Mapping[int, float]
@@ -359,6 +422,8 @@ class BudgetParts:
     most: int
     triples: float
     merged: int
+    refined: float
+    finest: int
 
     @classmethod
     def of(cls, columns: Sequence[ColumnLevels], n: int, budget: BudgetSplit) -> BudgetParts:
@@ -377,14 +442,15 @@ class BudgetParts:
         rest = 1 - for_margins - (SCORES if len(columns) >= MANY else 0.0)
         most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
         triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
-        if most < MOST or not 0 < triples <= MOST_TRIPLES:
-            return cls(margins, first, rest, pairs, most, 0.0, 0)
-        part = TRIPLES * rest
-        pair_share = rest - part
-        triple_groups = told_apart(n, budget.sd(part / triples))
-        if triple_groups < MERGED or groups_for(n, budget.sd(pair_share / pairs)) < most:
-            return cls(margins, first, rest, pairs, most, 0.0, 0)
-        return cls(margins, first, pair_share, pairs, most, part, MERGED)
+        part, merged = 0.0, 0
+        if most >= MOST and 0 < triples <= MOST_TRIPLES:
+            enough = groups_for(n, budget.sd((1 - TRIPLES) * rest / pairs)) >= most
+            if enough and told_apart(n, budget.sd(TRIPLES * rest / triples)) >= MERGED:
+                part, merged = TRIPLES * rest, MERGED
+        rest -= part
+        refined, finest = refined_share(columns, n, budget.of(rest)) if pairs else (0.0, 0)
+        pair_share, refined = (1 - refined) * rest, refined * rest
+        return cls(margins, first, pair_share, pairs, most, part, merged, refined, finest)
 
     def faintest(self, rows: int, budget: BudgetSplit) -> float:
         """Correlation of two columns that the noise of their table leaves two thirds of, or more.

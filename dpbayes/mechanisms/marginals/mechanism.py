@@ -19,6 +19,7 @@ from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
+from dpbayes.mechanisms.marginals.refining import REFINED, SCORED, can_refine
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import (
@@ -55,6 +56,7 @@ MORE = 3  # times ε that a forecast suggests
 USUAL_DELTA = 1e-6  # that a forecast suggests
 LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
 _FEWEST, _MOST = 4000, 50_000  # synthetic rows from which the moments of analyses are derived
+FITTED = 2500  # rows to which the relations of a first draft are fitted
 BLOCK = 100_000  # rows that are synthesised at a time
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # levels of an ordered and an unordered column: fitted in seconds
@@ -65,10 +67,11 @@ class Marginals(ModelFreeMechanism):
     """Noisy counts of every column and of pairs of columns, and rows from a model of the counts.
 
     Margins are counted on fine levels, pairs on coarse groups of levels that follow from the noisy
-    margins, and, where there are rows enough, triples of columns on fewer groups. A log-linear
-    model of each column given those before it is fitted to the counts and their known noise
-    variance. Where records are many, bins of numeric columns are divided by noisy counts of them
-    first. Only counting spends epsilon: any number of data sets costs the same.
+    margins. Where there are rows enough, triples of columns are counted on fewer groups, and on
+    more groups a few pairs that the other counts describe worst. A log-linear model of each column
+    given those before it is fitted to the counts and their known noise variance. Where records are
+    many, bins of numeric columns are divided by noisy counts of them first. Only counting spends
+    epsilon: any number of data sets costs the same.
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
@@ -165,6 +168,8 @@ class Marginals(ModelFreeMechanism):
         if rho is not None:
             keep_share = counting.KEEP if schema.keep or self.keep else 0.0
             scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
+            if can_refine(self.levels(self.axes(schema, 1))):
+                scores += REFINED * SCORED  # at most, if the number of rows pays for it
             loss = concentrated_loss(rho, self.neighbours, keep_share + (1 - keep_share) * scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
@@ -408,16 +413,29 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def draw_private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.neighbours]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
-        if not self.analyses:
-            return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
-        counts_budget = budget.of(1 - counting.KEEP)
+        counts_budget = budget.of(1 - counting.KEEP) if self.analyses else budget
         measured = counting.Measurement.of(self.counts, self.columns, self.rows, counts_budget)
-        # Fixed seed: the moments to measure must be a function of the noisy counts alone.
+        parts = counting.BudgetParts.of(self.columns, self.rows, counts_budget)
         rows = len(self.public_codes) or min(max(self.rows, _FEWEST), _MOST)
-        maker = self._maker(measured, np.random.default_rng(1), draw=False, one=True)
-        _, walk = self._made(maker, rows)
+        if parts.refined:
+            maker = self._interim(measured)
+            if not len(self.public_codes) and self.rows > FITTED:
+                self._made(maker, FITTED)  # relations are fitted to the first rows
+            codes = self._made(maker, rows)[0]
+            own = counts_budget.of(parts.refined)
+            measured = measured.refined(codes, self.counts, own, parts.finest)
+        if not self.analyses:
+            return measured
+        _, walk = self._made(self._interim(measured), rows)
         assert walk is not None
         return measured.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
+
+    def _interim(self, measured: counting.Measurement) -> RowMaker:
+        """Maker of the rows that decide what to count next.
+
+        Its seed is fixed, so that they are a function of the noisy counts alone.
+        """
+        return self._maker(measured, np.random.default_rng(1), draw=False, one=True)
 
     def for_datasets(self, datasets: int) -> FittedMarginals:
         if self.mechanism.draw != "auto":
@@ -478,6 +496,8 @@ def order_of(
 ) -> list[int]:
     """Columns in the order of synthesis: public ones, then by number of groups and of levels.
 
+    A column that shares a refined table with one before it comes as soon as it may.
+
     Args:
         after: for a column, those that must come before it whatever their sizes.
     """
@@ -488,9 +508,13 @@ def order_of(
     remaining = sorted(sizes)
     order: list[int] = []
     while remaining:
-        free = next(size for size in remaining if set(after.get(size[-1], ())) <= set(order))
-        remaining.remove(free)
-        order.append(free[-1])
+        free = [size for size in remaining if set(after.get(size[-1], ())) <= set(order)]
+        related = (
+            [size for size in free if size[-1] in measured.beside(k)] for k in reversed(order)
+        )
+        first = free[0] if free[0][0] < 0 else next(filter(None, related), free)[0]
+        remaining.remove(first)
+        order.append(first[-1])
     return order
 
 

@@ -12,6 +12,7 @@ from dpbayes.mechanisms.marginals.analyses import Answer
 from dpbayes.mechanisms.marginals.counting import Measurement
 from dpbayes.mechanisms.marginals.groups import Groups
 from dpbayes.mechanisms.marginals.parents import Parents, fit_relation
+from dpbayes.mechanisms.marginals.refining import RefinedFactors, fit_factors
 from dpbayes.mechanisms.marginals.relations import Conditional, draw_groups, match_margins, softmax
 from dpbayes.mechanisms.marginals.structure import AGAIN, Walk
 from dpbayes.mechanisms.marginals.tilting import Features, Tilt, fit_tilt, swap_rows
@@ -20,8 +21,10 @@ from dpbayes.mechanisms.marginals.tilting import Features, Tilt, fit_tilt, swap_
 # and not, as the mode, as near as possible to the records.
 _DRAWN = 0.3
 _BY = 20_000  # rows at a time
+_FITTED = 12_000  # most rows to which relations are fitted beside refined tables
 _CELLS = 8_000_000  # rows times fine levels at a time
 _LEAST = 1e-12  # smallest share of a level
+_FLAT = 1e-3  # independence mixed into probabilities that factors of refined tables multiply
 _POSSIBLE = 1e-200  # so that rows can be matched to margins even if a probability underflows
 _BALANCING = 500  # most rounds of proportional fitting of levels inside a group
 _BALANCED = 1e-3  # total variation from the shares of levels at which the fitting stops
@@ -89,6 +92,11 @@ class RowMaker:
         self.rng, self.draw, self.at_once = rng, draw, at_once
         self.relations: dict[int, tuple[Conditional, Parents]] = {}
         self.tilts: dict[int, Tilt] = {}
+        self.factors: dict[int, RefinedFactors] = {}
+        refinement = measured.refinement
+        self.refined: dict[tuple[int, int], Floats] = {}
+        if refinement is not None:
+            self.refined = refinement.shares(self.groups, measured.n, rng if draw else None)
         self.flat = 0.0
 
     def rows(
@@ -134,9 +142,10 @@ class RowMaker:
             chances = (1 - self.flat) * chances + self.flat * alike
         shares = np.maximum(group.shares, max(_LEAST, self.flat / len(group.shares)))
         answers = [] if walk is None else self.measured.about(walk.axis(column).column.name)
-        if walk is not None and answers:
+        beside = [k for k in before if k in self.measured.beside(column)]
+        if answers or beside:
             fine = _Fine(group, shares / shares.sum(), chances, linear, allowed)
-            out = self._kept(column, answers, fine, walk, near)
+            out = self._fine(column, answers, beside, fine, codes, walk, near)
         else:
             out = self._grouped(group, chances, linear, shares, allowed, near)
         if walk is not None:
@@ -164,48 +173,105 @@ class RowMaker:
             out[members] = self._inside(group, number, shares, linear[members], near, open_)
         return out
 
-    def _kept(
-        self, column: int, answers: Sequence[Answer], fine: _Fine, walk: Walk, near: bool
+    def _fine(
+        self,
+        column: int,
+        answers: Sequence[Answer],
+        beside: Sequence[int],
+        fine: _Fine,
+        codes: Ints,
+        walk: Walk | None,
+        near: bool,
     ) -> Ints:
-        """Draw levels tilted towards the noisy sums of analyses, some rows at a time."""
-        rows, values = walk.rows, walk.known()
+        """Draw levels that follow refined tables and noisy sums of analyses, some rows at a time.
+
+        Args:
+            answers: noisy sums for the analyses whose outcome is the column.
+            beside: columns before it with which it has a refined table.
+        """
+        rows, values = len(codes), {} if walk is None or not answers else walk.known()
         levels = np.repeat(np.arange(fine.size), self._counts(fine.shares, rows))
         places = self.rng.permutation(rows)
         parts = -(-rows * fine.size // _CELLS)
         out = np.empty(rows, dtype=np.int64)
         for part in range(parts):
             part_rows = places[part::parts]
-            part_values = {name: value[part_rows] for name, value in values.items()}
-            features = Features.of(answers, part_values, walk.axis(column))
+            alive = np.ones(len(part_rows), dtype=bool)
+            if walk is not None and not walk.dead[part_rows].all():
+                alive = ~walk.dead[part_rows]
             chances = fine.chances(part_rows)
-            if column not in self.tilts:
-                alive = (
-                    ~walk.dead[part_rows]
-                    if not walk.dead[part_rows].all()
-                    else walk.dead[part_rows]
-                )
-                self.tilts[column] = fit_tilt(
-                    chances[alive],
-                    features.of_rows(alive),
-                    fine.shares,
-                    answers,
-                    self.measured.n,
-                    self.rng if self.draw else None,
-                    _DRAWN if self.draw else 0.0,
-                )
-            chances = self.tilts[column].of(chances, features)
+            if beside:
+                chances = chances + _FLAT * fine.shares * (chances > 0)
+                chances = self._refined(column, beside, fine, chances, codes[part_rows], alive)
+            features = None
+            if walk is not None and answers:
+                part_values = {name: value[part_rows] for name, value in values.items()}
+                features = Features.of(answers, part_values, walk.axis(column))
+                chances = self._tilted(column, answers, fine, chances, features, alive)
             drawn = draw_groups(chances, self.rng)
             if near:
                 counts = np.bincount(levels[part::parts], minlength=fine.size)
                 drawn = match_margins(chances, drawn, counts, self.rng)
-                drawn = swap_rows(features, chances, drawn, self.rng)
+                if features is not None:
+                    drawn = swap_rows(features, chances, drawn, self.rng)
             out[part_rows] = drawn
         return out
+
+    def _tilted(
+        self,
+        column: int,
+        answers: Sequence[Answer],
+        fine: _Fine,
+        chances: Floats,
+        features: Features,
+        alive: Mask,
+    ) -> Floats:
+        """Tilt probabilities towards noisy sums; the tilt is fitted to the first rows."""
+        if column not in self.tilts:
+            self.tilts[column] = fit_tilt(
+                chances[alive],
+                features.of_rows(alive),
+                fine.shares,
+                answers,
+                self.measured.n,
+                self.rng if self.draw else None,
+                _DRAWN if self.draw else 0.0,
+            )
+        return self.tilts[column].of(chances, features)
+
+    def _refined(
+        self,
+        column: int,
+        beside: Sequence[int],
+        fine: _Fine,
+        chances: Floats,
+        codes: Ints,
+        alive: Mask,
+    ) -> Floats:
+        """Probabilities that follow the refined tables; factors are fitted to the first rows."""
+        if column not in self.factors:
+            refinement = self.measured.refinement
+            assert refinement is not None
+            parents = {
+                k: (
+                    refinement.groups[k],
+                    self.refined[k, column] if k < column else self.refined[column, k].T,
+                )
+                for k in beside
+            }
+            self.factors[column] = fit_factors(
+                chances[alive], codes[alive], fine.shares, refinement.groups[column], parents
+            )
+        return self.factors[column].apply(chances, codes, self.flat)
 
     def _relation(
         self, column: int, parents: Parents, codes: Ints, left: Floats | None, alive: Mask
     ) -> tuple[Conditional, Parents]:
         """Fit the model of the column given its parents to the rows that are ``alive``."""
+        if self.measured.refinement is not None and len(codes) > _FITTED:
+            some = np.linspace(0, len(codes) - 1, _FITTED).astype(np.int64)
+            codes, alive = codes[some], alive[some]
+            left = None if left is None else left[some]
         if alive.any() and not alive.all():
             codes, left = codes[alive], None if left is None else left[alive]
         least, rng = (_DRAWN, self.rng) if self.draw else (0.0, None)
