@@ -66,6 +66,32 @@ def test_scores_and_tables_cost_what_is_claimed_on_every_neighbour(
     assert worst[adjacency] > 0.98 * (rho or 1.0)
 
 
+def test_pairs_chosen_by_exact_scores_are_noticed(monkeypatch):
+    """A planted bug: of a neighbour another pair is counted, so that the questions differ."""
+    monkeypatch.setattr(counting, "fit_shares", remembered)
+    monkeypatch.setattr(counting, "refined_share", lambda *_: (refining.REFINED, 5))
+    monkeypatch.setattr(refining, "make_groups", each_level)
+    gains = refining._gains
+
+    def by_exact(exact, modelled, n, rows, budget, *parts):
+        gains(exact, modelled, n, rows, budget, *parts)  # the scores are asked for, and not used
+        pairs = zip(exact, modelled, strict=True)
+        return np.array([1e6 + np.abs(table - n / rows * other).mean() for table, other in pairs])
+
+    def compare():
+        records = CELLS[np.random.default_rng(0).integers(len(CELLS), size=N)]
+        asked = Asked(1)
+        measured = measure(records, "add-remove", asked, None)
+        for _, other in neighbours(records):
+            again = measure(other, "add-remove", Asked(1, asked.answers), None)
+            np.testing.assert_array_equal(again, measured)
+
+    compare()
+    monkeypatch.setattr(refining, "_gains", by_exact)
+    with pytest.raises(AssertionError):
+        compare()
+
+
 def test_few_records_or_levels_are_not_refined():
     """By public facts; shares are of one budget."""
 
