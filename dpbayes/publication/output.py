@@ -66,12 +66,20 @@ def _check_contents(out: Path) -> None:
             "`dpbayes ledger resolve` if it had a ledger; otherwise remove that folder."
         )
     _check_confidential(out)
+    own = {RELEASE, CONFIDENTIAL}
+    names = [] if not out.is_dir() else [path.name for path in out.iterdir()]
+    if others := [name for name in names if name not in own and not name.startswith(".")]:
+        raise OutputError(
+            f"{str(out)!r} holds other files or folders ({len(others)}). A release has a folder of "
+            "its own, so that nothing else leaves with it: name a new one."
+        )
     confidential = out / CONFIDENTIAL
     other = confidential.is_dir() and not all(
         _of_a_fit(path) or path.name.startswith(CHOICE) for path in confidential.iterdir()
     )
-    if (out / RELEASE).exists() or other:
-        part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
+    released = os.path.lexists(out / RELEASE)  # a link that leads nowhere, too
+    if released or other:
+        part = RELEASE if released else CONFIDENTIAL
         raise OutputError(
             f"{str(out)!r} already holds a {part} folder; choose another directory. "
             "Releases are never overwritten: each one has been paid for."

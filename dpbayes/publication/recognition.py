@@ -98,9 +98,12 @@ def require_own(
     same = given + owners(presented.declared)
     # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
     certain = given if presented.telling else []
-    if presented.empty or account in (certain or same):
+    own = account in (certain or same)
+    # Sketches that the account holds were compared with those of others when it took them in. That
+    # it knows the file says nothing of columns which it has not released before.
+    if presented.empty or (own and (accepted or not _new_sketches(connection, account, presented))):
         return
-    if others := certain if accepted else certain or same:
+    if not own and (others := certain if accepted else certain or same):
         raise LedgerError(
             f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
             f"from that account: one set of persons has one budget."
@@ -113,7 +116,7 @@ def require_own(
         )
     if accepted:
         return
-    if any(dataset == account for dataset, _ in known):
+    if not own and any(dataset == account for dataset, _ in known):
         raise LedgerError(
             f"these records are not those that data set {names[account]!r} stands for. If they are "
             "a corrected version about the same persons, take them in with `dpbayes ledger "
@@ -154,10 +157,19 @@ def remember(connection: sa.Connection, account: int, presented: KnownRecords, n
     declared = {salted(salt, digest) for digest in presented.declared}
     values = declared | {salted(salt, digest) for digest in presented.given}
     known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
-    if not declared & known:
-        _insert_sketches(connection, account, presented.sketches, now)
+    _insert_sketches(connection, account, _new_sketches(connection, account, presented), now)
     for value in values - known:
         connection.execute(table.insert().values(dataset_id=account, value=value, created=now))
+
+
+def _new_sketches(connection: sa.Connection, account: int, presented: KnownRecords) -> list[Sketch]:
+    """Sketches of the records that the account does not hold."""
+    table = TABLES.sketch
+    rows = connection.execute(
+        sa.select(table.c.kind, table.c.size, table.c.hashes).where(table.c.dataset_id == account)
+    )
+    held = {(row.kind, row.size, bytes(row.hashes)) for row in rows}
+    return [s for s in presented.sketches if (s.kind, s.size, s.to_bytes()) not in held]
 
 
 def _insert_sketches(

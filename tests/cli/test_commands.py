@@ -45,6 +45,10 @@ def test_synthesize_writes_a_release(folder):
     again = command.dpbayes("synthesize", folder / "data.csv", *options(folder))
     assert again.returncode == 2
     assert "already holds a" in again.stderr
+    beside = command.dpbayes("synthesize", folder / "data.csv", *options(folder, out=folder))
+    assert beside.returncode == 2
+    assert "holds other files or folders" in beside.stderr
+    assert not (folder / "release").exists()
 
 
 SHORT = {"chains": 2, "warmup": 200, "draws": 100}

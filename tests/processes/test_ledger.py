@@ -337,6 +337,56 @@ def test_a_table_that_tells_its_records_apart_belongs_to_one_account(url):
         reserve(ledger, name="first", identity=part[1])
 
 
+def narrowed(**columns):
+    """Identities of a table by all its columns, by two, and by one."""
+    table = pd.DataFrame(columns)
+    one = {"type": "categorical", "levels": ["a", "b"]}
+    numbers = {"type": "count", "upper": 10**9}
+    declared = {"y": numbers, "z": numbers, "x": one}
+    for names in ("yzx", "yz", "x"):
+        schema = dpb.Schema.from_dict({"columns": {name: declared[name] for name in names}})
+        yield Identity(table, schema.validate(table))
+
+
+def survey():
+    rng = np.random.default_rng(4)
+    numbers = {name: rng.integers(0, 10**6, 400).tolist() for name in "yz"}
+    return {**numbers, "x": rng.choice(["a", "b"], 400).tolist()}
+
+
+@both
+def test_a_release_of_few_columns_hides_none_of_the_others(url):
+    """The attack: the first release left the file known, so that its rows were not kept."""
+    whole, _, answer = narrowed(**survey())
+    shorter, its_numbers, _ = narrowed(**{k: v[1:] for k, v in survey().items()})
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    for identity in (answer, whole):
+        reserve(ledger, name="first", identity=identity)
+    for identity in (shorter, its_numbers):
+        with pytest.raises(LedgerError, match="100% with 'first'"):
+            reserve(ledger, name="second", identity=identity)
+
+
+@both
+def test_a_file_that_an_account_knows_is_compared_in_its_other_columns_too(url):
+    """The attack: one column of a changed file was taken, and then all the others."""
+    columns = survey()
+    _, numbers, _ = narrowed(**columns)
+    columns["x"][0] = "a" if columns["x"][0] == "b" else "b"
+    changed = list(narrowed(**columns))
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    reserve(ledger, name="first", identity=numbers)
+    reserve(ledger, name="second", identity=changed[2])  # no declared column in common: documented
+    for identity in changed[:2]:
+        with pytest.raises(LedgerError, match="100% with 'first'"):
+            reserve(ledger, name="second", identity=identity)
+    reserve(ledger, name="second", identity=changed[2])
+
+
 @only_sqlite
 def test_the_share_is_settled_with_the_ledger(url):
     ledger = Ledger.create(url, overlap=0.2)

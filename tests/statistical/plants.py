@@ -446,6 +446,26 @@ def loose_moments(monkeypatch):
     monkeypatch.setattr(analyses.Moment, "units", units)
 
 
+def loose_products(monkeypatch):
+    def units(self, values):
+        u, inside = self._inside(values)
+        products = replace(self, bound=np.inf).rows(u) * inside[:, None]
+        return np.rint(products * (budget.UNIT / self.bound)).astype(np.int64)
+
+    monkeypatch.setattr(analyses.Products, "units", units)
+
+
+def free_products(monkeypatch):
+    moments = budget.BudgetSplit.moments
+    monkeypatch.setattr(
+        budget.BudgetSplit,
+        "moments",
+        lambda self, values, part: (
+            values / budget.UNIT if values.ndim == 1 else moments(self, values, part)
+        ),
+    )
+
+
 def _counted(monkeypatch, change):
     """``change(noisy, table, part, count)`` stands for noisy counts of a table."""
     count = budget.BudgetSplit.counts

@@ -121,6 +121,9 @@ SEVEN = table(7, 7, pay=(PAY, 0.0))
 LONG = table(60, 1, ill=(ILL, 0))  # more rows are declared than there are records
 NOISY = table({"noisy": 0.2}, 6, ill=(ILL, 0))
 BOTH = table(ill=(ILL, 0), pay=(PAY, 0.0))
+KEPT = dpb.Marginals(20, keep=["pay ~ ill + kids"])
+LONG = table(200, 200, ill=(ILL, 0), kids=(KIDS, 0), pay=(PAY, 0.0))
+LONG[1].loc[::2, "ill"], LONG[1].loc[::3, "kids"] = 1, 3
 PAIR = table(4, 40, a=(ILL, 0), b=(ILL, 0))
 THIRD = table(3000, 3000, **{name: (PARTY, "a") for name in "abc"})
 WIDE = table(200, 200, **{name: (PARTY, "a") for name in "abcdefgh"})
@@ -216,6 +219,12 @@ OF_TABLES = {
         "a record far out is longer", plants.loose_moments,
         dpb.Marginals(1, keep=["pay ~ ill"]), BOTH,
     ),
+    "bound of covariates' products not held": TableBug(
+        "a record far out is longer", plants.loose_products, KEPT, LONG
+    ),
+    "covariates' products without noise": TableBug(
+        "one record moves them", plants.free_products, KEPT, LONG
+    ),
     "missing values counted without noise": TableBug(
         "they are a cell like others", plants.missing_without_noise, dpb.Marginals(1), AGES
     ),
@@ -283,6 +292,7 @@ SHORT = {
     "measured, refined": (dpb.Marginals(50), MIXED),
     "measured, refined, δ": (dpb.Marginals(50, delta=1e-3), MIXED),
     "measured, keep": (dpb.Marginals(1, keep=["pay ~ ill"]), BOTH),
+    "measured, keep of two": (KEPT, LONG),
     "pegs": (dpb.Pegs(1, keys="schema"), PAIR),
     "pegs, order": (dpb.Pegs(1, m=1, share=0.95), TIED),
     "pegs-rs": (dpb.PegsReset(1, keys="schema"), PAIR),

@@ -250,6 +250,8 @@ CASES = {
     "a chain": (count(30), ["t == s or t == s", "t == p or t == p"]),
     "two equations": (count(30), ["s + t == p", "s == t + q"]),
     "itself on both sides": (count(30), ["s + t == p + t"]),
+    "beside a rule of public columns": (count(30), ["p == q", "s >= p", "s <= q"]),
+    "beside a sum of public columns": (count(30), ["q == p + 1", "s >= p", "s <= q - 1"]),
 }
 
 

@@ -3,7 +3,10 @@
 Least squares and logistic regression of v(y) on x solve sum U(x) (v(y) - fitted) = 0. Let r be v(y)
 minus the fit of the synthetic rows' own regression. If synthetic rows are near the records and have
 the same sum of U(x) r, they have the same coefficients, up to products of two errors. So one noisy
-sum over the records is measured for each coefficient.
+sum over the records is measured for each coefficient. The largest of those products come from the
+covariance of U: where it differs, the same sum belongs to other coefficients. So it is measured,
+too, where its noise is small, and rows are made to have the sum that belongs to the records'
+coefficients.
 """
 
 from __future__ import annotations
@@ -21,15 +24,17 @@ from dpbayes.formula.terms import Domain, Factors, columns_used
 from dpbayes.formula.text import parse, quoted
 from dpbayes.formula.tree import Name
 from dpbayes.mechanisms.marginals.budget import UNIT
+from dpbayes.mechanisms.marginals.relations import evident_scale
 from dpbayes.mechanisms.tables.cells import Axis, require_bounds
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import Values, values_of
 
 MOST = 200  # moments of one regression
 _INSIDE = 33  # values inside a bin over which the outcome's function is averaged
-_UNLIKE = 0.01  # assumed relative difference of the clipped part between rows and records
+_UNLIKE = 0.3  # assumed relative difference of the clipped part between rows and records
 _QUANTILES, _SHORTEST = 51, 0.1  # number of clipping bounds that are compared, and the least one
 _RIDGE = 1e-3  # added to the terms' covariance, relative to its mean diagonal
+_FARTHEST = 5.0  # largest ratio of a variance in records to that in rows that is believed
 _TRIED = 1001  # values of an outcome by which its function is checked
 _LARGEST = 1e100  # a larger value of an outcome counts as missing
 _LEAST = 1e-9  # smallest sd or length, against division by 0
@@ -240,16 +245,21 @@ class Moment:
         u[~complete] = 0.0
         return u, self.mean + _times(u, self.slopes)
 
-    def residuals(self, u: Floats, expected: Floats, scores: Floats) -> Floats:
+    def residuals(self, u: Floats, expected: Floats, scores: Floats) -> tuple[Floats, Mask]:
         """Residuals r, clipped so that U r is no longer than the bound: shape (n, ..., V).
 
         Args:
             u, expected: as returned by ``covariates``.
             scores: functions of the outcome, shape (n, ..., V).
+
+        Returns:
+            The residuals, and a mask of those that are neither missing nor clipped, shape (n, ...).
         """
-        r = np.where(np.isnan(scores), 0.0, (scores - expected) / self.spread)
+        missing = np.isnan(scores)
+        r = np.where(missing, 0.0, (scores - expected) / self.spread)
         length = _length(r, self.norm) * _length(u, self.norm).reshape(-1, *[1] * (r.ndim - 2))
-        return r * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[..., None]
+        clipped = r * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[..., None]
+        return clipped, (length <= self.bound) & ~missing.any(axis=-1)
 
     def units(self, values: Values) -> Ints:
         """Clipped U r of each record as whole numbers of 1/UNIT of the bound, shape (n, K, V).
@@ -258,13 +268,74 @@ class Moment:
         """
         u, expected = self.covariates(values)
         scores = self.analysis.scores(values[self.analysis.outcome.name])
-        r = self.residuals(u, expected, scores)
-        parts = u[:, :, None] * r[:, None, :] * (UNIT / self.bound * _ROUNDED)
-        truncated = np.where(np.isfinite(parts), np.trunc(parts), 0.0).clip(-UNIT, UNIT)
-        entries = truncated.astype(np.int64)
-        longer = (np.abs(entries) ** self.norm).sum(axis=(1, 2)) > UNIT**self.norm
-        entries[longer] = 0  # does not happen; it makes the sensitivity hold whatever rounding does
-        return entries
+        r, _ = self.residuals(u, expected, scores)
+        return _whole(u[:, :, None] * r[:, None, :], self.bound, self.norm)
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products U U' of a moment's covariates for each record whose U r is not clipped.
+
+    Their sum over records says by how much the sum of U r changes with the coefficients. Each
+    record's products are clipped to length ``bound`` by one factor. Synthetic rows are clipped in
+    the same way.
+
+    Sensitivity: as of a ``Moment``.
+
+    Attributes:
+        moment: the moment whose K covariates U are multiplied.
+        bound: clipping bound of the length of the products, each pair counted once.
+    """
+
+    moment: Moment
+    bound: float
+
+    @classmethod
+    def of(cls, moment: Moment, values: Values, n: int, sd: float) -> Products:
+        """Derive the clipping bound from synthetic rows; arguments as of ``Moment.of``."""
+        u, _ = moment.covariates(values)
+        unclipped = cls(moment, np.inf)
+        return replace(unclipped, bound=_bound(_length(unclipped.rows(u), moment.norm), n, sd))
+
+    def rows(self, u: Floats) -> Floats:
+        """Clipped products of rows, shape (N, K (K + 1) / 2), for U of shape (N, K).
+
+        With norm 2 those of two different covariates are multiplied by the root of 2, so that the
+        length is that of the matrix U U'.
+        """
+        first, second, weights = self._pairs
+        products = u[:, first] * u[:, second] * weights
+        length = _length(products, self.moment.norm)
+        return products * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[:, None]
+
+    def units(self, values: Values) -> Ints:
+        """Clipped products of each record in whole units, as ``Moment.units``."""
+        u, inside = self._inside(values)
+        return _whole(np.where(inside[:, None], self.rows(u), 0.0), self.bound, self.moment.norm)
+
+    def mean(self, values: Values) -> Floats:
+        """Mean products over synthetic rows, shape (K (K + 1) / 2,)."""
+        u, inside = self._inside(values)
+        return np.asarray(inside @ self.rows(u) / len(u))
+
+    def _inside(self, values: Values) -> tuple[Floats, Mask]:
+        u, expected = self.moment.covariates(values)
+        analysis = self.moment.analysis
+        scores = analysis.scores(values[analysis.outcome.name])
+        return u, self.moment.residuals(u, expected, scores)[1]
+
+    def matrix(self, products: Floats) -> Floats:
+        """Symmetric matrix of such products with a ridge, shape (K, K)."""
+        first, second, weights = self._pairs
+        matrix = np.zeros([len(self.moment.centre)] * 2)
+        matrix[first, second] = matrix[second, first] = products / weights
+        return matrix + _RIDGE * np.eye(len(matrix))
+
+    @property
+    def _pairs(self) -> tuple[Ints, Ints, Floats]:
+        first, second = np.triu_indices(len(self.moment.centre))
+        different = np.sqrt(2.0) if self.moment.norm == 2 else 1.0
+        return first, second, np.where(first == second, 1.0, different)
 
 
 @dataclass(frozen=True)
@@ -275,11 +346,48 @@ class Answer:
         moment: the moment that was summed.
         sums: noisy sums over records, shape (K, V).
         sd: sd of the noise in each sum.
+        products: products of its covariates, if they were measured.
+        covariance: estimated mean of those products over the records, shape (K, K).
     """
 
     moment: Moment
     sums: Floats
     sd: float
+    products: Products | None = None
+    covariance: Floats | None = None
+
+    def with_products(
+        self, products: Products, noisy: Floats, sd: float, values: Values, n: int
+    ) -> Answer:
+        """Add noisy products; the records' mean is taken to lie between theirs and the rows'.
+
+        Args:
+            noisy: noisy sums of the products, shape (K (K + 1) / 2,).
+            sd: sd of their noise.
+            values: columns of the synthetic rows from which the moment was derived.
+            n: public number of records.
+        """
+        before, variance = products.mean(values), (sd / n) ** 2
+        off = noisy / n - before
+        scale = evident_scale(off, np.full(off.shape, variance), np.ones(off.shape))
+        weight = scale**2 / (scale**2 + variance)
+        covariance = _near(products.matrix(before + weight * off), products.matrix(before))
+        # An error of the covariance times the coefficients' change adds to the noise of the sums.
+        change = np.maximum((self.sums / n) ** 2 - (self.sd / n) ** 2, 0.0).sum(axis=0).mean()
+        noise = np.sqrt(self.sd**2 + n**2 * weight * variance * change)
+        return replace(self, sd=float(noise), products=products, covariance=covariance)
+
+    def directions(self, u: Floats, inside: Floats) -> Floats:
+        """U of rows, turned so that the rows' sum of U r belongs to the records' coefficients.
+
+        Args:
+            u: covariates of the rows, shape (N, K).
+            inside: probability that U r is not clipped, shape (N,).
+        """
+        if self.products is None or self.covariance is None:
+            return u
+        of_rows = self.products.matrix(inside @ self.products.rows(u) / len(u))
+        return np.asarray(u @ np.linalg.solve(of_rows, self.covariance))
 
 
 def _any_of(column: Column) -> float:
@@ -297,6 +405,25 @@ def _bound(lengths: Floats, n: int, sd: float) -> float:
     cut = np.array([np.maximum(lengths - bound, 0.0).mean() for bound in tried])
     error = (sd * tried) ** 2 + (_UNLIKE * n * cut) ** 2
     return float(tried[int(np.argmin(error))])
+
+
+def _whole(rows: Floats, bound: float, norm: int) -> Ints:
+    """Rows no longer than a bound as whole numbers of 1/UNIT of it; no row is longer than UNIT."""
+    parts = rows * (UNIT / bound * _ROUNDED)
+    truncated = np.where(np.isfinite(parts), np.trunc(parts), 0.0).clip(-UNIT, UNIT)
+    entries = truncated.astype(np.int64)
+    longer = (np.abs(entries) ** norm).sum(axis=tuple(range(1, rows.ndim))) > UNIT**norm
+    entries[longer] = 0  # does not happen; it makes the sensitivity hold whatever rounding does
+    return entries
+
+
+def _near(covariance: Floats, usual: Floats) -> Floats:
+    """Move a covariance so near to the usual one that no variance differs by a large factor."""
+    root = np.linalg.cholesky(usual)
+    inverse = np.linalg.inv(root)
+    values, vectors = np.linalg.eigh(inverse @ covariance @ inverse.T)
+    near = vectors * values.clip(1 / _FARTHEST, _FARTHEST) @ vectors.T
+    return np.asarray(root @ near @ root.T)
 
 
 def _length(x: Floats, norm: int) -> Floats:

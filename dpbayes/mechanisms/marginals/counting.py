@@ -19,7 +19,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment
+from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products
 from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
 from dpbayes.mechanisms.marginals.groups import (
     FEWEST,
@@ -46,6 +46,8 @@ KEEP = 0.3  # share of the budget for analyses, if there are any; the other shar
 MANY = 8  # number of columns from which on pairs are chosen by noisy scores
 TRIPLES = 0.2  # share of the tables' budget for triples of columns, where n is large enough
 MOST_TRIPLES = 20  # triples of six columns: with more, pairs lose more than triples gain
+PRODUCTS = 0.2  # share of an analysis for products of its covariates
+NOISY_PRODUCT = 0.15  # their noise, in variances, from which on they are not measured
 KEPT = 0.5  # error of a pair's modelled table relative to that of its noisy table
 
 # Numbers of two or three columns, in increasing order.
@@ -100,8 +102,8 @@ class FineCounts:
             tables.append(np.bincount(cells, minlength=math.prod(shape)).reshape(shape))
         return tables
 
-    def sums(self, moments: Sequence[Moment]) -> list[Ints]:
-        """Exact sums of moments over the records, in whole units, one array per moment."""
+    def sums(self, moments: Sequence[Moment | Products]) -> list[Ints]:
+        """Exact sums of moments or products over the records, in whole units, one array each."""
         return [moment.units(self.values).sum(axis=0) for moment in moments]
 
 
@@ -134,7 +136,7 @@ class ChunkedCounts:
         """Return ``FineCounts.tables`` by one pass over the records for all tables."""
         return self._added(FineCounts.tables, choices, group_of)
 
-    def sums(self, moments: Sequence[Moment]) -> list[Ints]:
+    def sums(self, moments: Sequence[Moment | Products]) -> list[Ints]:
         """Return ``FineCounts.sums`` by one pass over the records for all moments."""
         return self._added(FineCounts.sums, moments)
 
@@ -276,15 +278,27 @@ class Measurement:
         """
         sizes = np.array([analysis.moments for analysis in analyses])
         parts = (sizes / sizes.sum()).tolist()
-        sds = [budget.moment_sd(part) for part in parts]
-        moments = [
-            Moment.of(analysis, rows, self.n, budget.norm, sd)
-            for analysis, sd in zip(analyses, sds, strict=True)
-        ]
-        answers = []
-        for moment, sums, part, sd in zip(moments, counts.sums(moments), parts, sds, strict=True):
-            noisy = moment.bound * budget.moments(sums, part)
-            answers.append(Answer(moment, noisy, moment.bound * sd))
+        questions: list[Moment | Products] = []
+        shares = []
+        for analysis, part in zip(analyses, parts, strict=True):
+            product_share = self._product_share(analysis, budget.of(part))
+            share = (1 - product_share) * part
+            moment = Moment.of(analysis, rows, self.n, budget.norm, budget.moment_sd(share))
+            questions.append(moment)
+            shares.append(share)
+            if product_share:
+                share = product_share * part
+                questions.append(Products.of(moment, rows, self.n, budget.moment_sd(share)))
+                shares.append(share)
+        answers: list[Answer] = []
+        exact = counts.sums(questions)
+        for question, sums, share in zip(questions, exact, shares, strict=True):
+            noisy = question.bound * budget.moments(sums, share)
+            sd = question.bound * budget.moment_sd(share)
+            if isinstance(question, Moment):
+                answers.append(Answer(question, noisy, sd))
+            else:
+                answers[-1] = answers[-1].with_products(question, noisy, sd, rows, self.n)
         return self._with_more(answers=tuple(answers))
 
     def refined(
@@ -336,6 +350,13 @@ class Measurement:
         """Columns that share a refined table with a column."""
         tables = () if self.refinement is None else self.refinement.tables
         return {j for pair in tables if column in pair for j in pair} - {column}
+
+    def _product_share(self, analysis: Analysis, budget: BudgetSplit) -> float:
+        """Share of an analysis' budget for products of its covariates, by public facts."""
+        k = len(analysis.terms)
+        length = k if budget.norm == 2 else k * (k + 1) / 2
+        noise = length * budget.moment_sd(PRODUCTS) / max(self.n, 1)
+        return PRODUCTS if k > 1 and noise < NOISY_PRODUCT else 0.0
 
     def about(self, name: str) -> list[Answer]:
         """Noisy sums for the analyses whose outcome is this column."""
@@ -395,7 +416,10 @@ class Measurement:
                     counts = self.refinement.tables[a, b].counts
                     room[tuple(slice(size) for size in counts.shape)] = counts
                 parts.append(room.ravel())
-        parts += [answer.sums.ravel() for answer in self.answers]
+        for answer in self.answers:
+            parts.append(answer.sums.ravel())
+            if answer.covariance is not None:
+                parts.append(answer.covariance.ravel())
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
 
 

@@ -206,7 +206,7 @@ class RowMaker:
             features = None
             if walk is not None and answers:
                 part_values = {name: value[part_rows] for name, value in values.items()}
-                features = Features.of(answers, part_values, walk.axis(column))
+                features = Features.of(answers, part_values, walk.axis(column), chances)
                 chances = self._tilted(column, answers, fine, chances, features, alive)
             drawn = draw_groups(chances, self.rng)
             if near:

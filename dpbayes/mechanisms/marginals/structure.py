@@ -6,6 +6,7 @@ again. Everything here is public, or computed from synthetic rows.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -70,6 +71,12 @@ class Structure:
     @cached_property
     def bonds(self) -> list[Bond]:
         """All conditions on rows, except those between public columns alone."""
+        # Public columns are released as they are, so that rules among them need no synthesis.
+        public = {name for name, axis in self.axes.items() if axis.column.public}
+        return [bond for bond in self._all_bonds if not bond.names <= public]
+
+    @cached_property
+    def _all_bonds(self) -> list[Bond]:
         schema = self.schema
         definitions = [rule.defined for rule in schema.kept]
         bonds = [
@@ -81,9 +88,7 @@ class Structure:
             bonds.append(Bond(self._drawn(part.names), self._inside(name)))
         for name, rule in schema.asked.items():
             bonds.append(Bond(self._drawn((name, *rule.names)), self._asked(name, rule)))
-        # Public columns are released as they are, so that rules among them need no synthesis.
-        public = {name for name, axis in self.axes.items() if axis.column.public}
-        return [bond for bond in bonds if not bond.names <= public]
+        return bonds
 
     @cached_property
     def _origins(self) -> dict[str, frozenset[str]]:
@@ -208,7 +213,9 @@ class Structure:
         if not tied:
             return None
         rng = np.random.default_rng(1)
-        walk = Walk(self, TRIED, {})
+        whole = copy.copy(self)  # public columns are made up here, so that rules among them count
+        whole.bonds = self._all_bonds
+        walk = Walk(whole, TRIED, {})
         levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
         chosen = np.flatnonzero(~walk.dead)[:_BESIDE]
         values = {name: walk.values[name][chosen] for name in public}

@@ -30,7 +30,7 @@ class Features:
     """Moments U r of N rows for each of the K possible levels of the outcome.
 
     Attributes:
-        directions: U of each block, shape (N, K_b).
+        directions: U of each block, turned as ``Answer.directions``, shape (N, K_b).
         lengths: r of each block, by level of the outcome, shape (N, K).
     """
 
@@ -38,15 +38,22 @@ class Features:
     lengths: Sequence[Floats]
 
     @classmethod
-    def of(cls, answers: Sequence[Answer], values: Values, axis: Axis) -> Features:
-        """Compute one block for each function of the outcome in each of its analyses."""
+    def of(cls, answers: Sequence[Answer], values: Values, axis: Axis, chances: Floats) -> Features:
+        """Compute one block for each function of the outcome in each of its analyses.
+
+        Args:
+            values: columns before the outcome, shape (N,) each.
+            axis: levels of the outcome.
+            chances: their probabilities, shape (N, K).
+        """
         directions, lengths = [], []
         for answer in answers:
             moment = answer.moment
             u, expected = moment.covariates(values)
             scores = moment.analysis.level_scores(axis)
-            r = moment.residuals(u, expected[:, None, :], scores)
-            directions += [u] * r.shape[2]
+            r, unclipped = moment.residuals(u, expected[:, None, :], scores)
+            inside = (chances * unclipped).sum(axis=1)
+            directions += [answer.directions(u, inside)] * r.shape[2]
             lengths += [r[:, :, v] for v in range(r.shape[2])]
         return cls(directions, lengths)
 
