@@ -22,9 +22,7 @@ from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
 from dpbayes.mechanisms.marginals.groups import MOST, UNORDERED, Groups, make_groups
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
 
-REFINED = (
-    0.3  # largest share of the pairs' budget for scores and refined tables, where there are any
-)
+REFINED = 0.3  # largest share of the pairs' budget for scores and refined tables
 SCORED = 0.1  # share of that for the scores
 FINER = 2  # nothing is refined with fewer than so many times the coarse groups
 FINEST = 64  # most fine groups of a column
