@@ -99,9 +99,10 @@ def require_own(
     # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
     certain = given if presented.telling else []
     own = account in (certain or same)
-    # Sketches that the account holds were compared with those of others when it took them in. That
-    # it knows the file says nothing of columns which it has not released before.
-    if presented.empty or (own and (accepted or not _new_sketches(connection, account, presented))):
+    salt = next(row.salt for row in datasets if row.id == account)
+    # That the account knows the file says nothing of columns which it has not released before.
+    compared = any((account, value) in known for value in _compared(salt, presented))
+    if presented.empty or (own and (accepted or compared)):
         return
     if not own and (others := certain if accepted else certain or same):
         raise LedgerError(
@@ -156,10 +157,19 @@ def remember(connection: sa.Connection, account: int, presented: KnownRecords, n
     assert salt is not None
     declared = {salted(salt, digest) for digest in presented.declared}
     values = declared | {salted(salt, digest) for digest in presented.given}
+    values |= _compared(salt, presented)
     known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
     _insert_sketches(connection, account, _new_sketches(connection, account, presented), now)
     for value in values - known:
         connection.execute(table.insert().values(dataset_id=account, value=value, created=now))
+
+
+def _compared(salt: str, presented: KnownRecords) -> set[str]:
+    """Digests of the declared columns, marked as compared with the records of other accounts.
+
+    Not by its sketches: those of the same records depend on the order of rows, and on chunks.
+    """
+    return {salted(salt, b"compared" + digest) for digest in presented.declared}
 
 
 def _new_sketches(connection: sa.Connection, account: int, presented: KnownRecords) -> list[Sketch]:

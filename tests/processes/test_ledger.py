@@ -21,6 +21,8 @@ from dpbayes.privacy.guarantee import POSTERIOR, Guarantee
 from dpbayes.publication import ledger as module
 from dpbayes.publication.database import TABLES, Database
 from dpbayes.publication.ledger import Ledger
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import table_of
 from dpbayes.records.overlap import Identity
 from tests.ledgers import both, only_sqlite
 
@@ -385,6 +387,31 @@ def test_a_file_that_an_account_knows_is_compared_in_its_other_columns_too(url):
         with pytest.raises(LedgerError, match="100% with 'first'"):
             reserve(ledger, name="second", identity=identity)
     reserve(ledger, name="second", identity=changed[2])
+
+
+@both
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_a_curator_took_in_is_released_in_any_order_and_in_chunks(url, chunked):
+    """Sketches depend on both: what was accepted is known by its digest."""
+    rng = np.random.default_rng(6)
+    levels = {"type": "categorical", "levels": [*"abcdef"]}
+    schema = dpb.Schema.from_dict({"columns": {f"q{k}": levels for k in range(7)}})
+    table = pd.DataFrame({name: rng.choice([*"abcdef"], 500) for name in schema.columns})
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    reserve(ledger, name="first", identity=Identity(table, schema.validate(table)))
+    less = table.iloc[1:]
+    with pytest.raises(LedgerError, match="with 'first'"):
+        reserve(ledger, name="second", identity=Identity(less, schema.validate(less)))
+    ledger.accept("second", Identity(less, schema.validate(less)))
+    for seed in range(4):
+        other = less.sample(frac=1, random_state=seed)
+        identity = Identity(other, schema.validate(other))
+        if chunked:
+            parts = dpb.Chunks.of(lambda other=other: [other.iloc[:200], other.iloc[200:]])
+            identity = identity_of(table_of(schema, parts))
+        reserve(ledger, name="second", identity=identity)
 
 
 @only_sqlite
