@@ -300,9 +300,7 @@ def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str
     if not model.family or grouped or engine == "candidates" or not all(map(score.takes, settings)):
         return Anchored.name
     try:
-        model.synthesizer(
-            Score(epsilon=1.0)
-        )  # any ε: whether the model is taken does not hang on it
+        model.synthesizer(Score(epsilon=1.0))  # whether the model is taken depends on no ε
     except DpbayesError:  # if the model itself is wrong, the other mechanism says so, too
         return Anchored.name
     return Score.name

@@ -491,24 +491,23 @@ def all_of_it_for_each_pair(monkeypatch):
     )
 
 
-def free_triples(monkeypatch):
+def _free(monkeypatch, name):
+    """Tables of pairs get the share of other tables, too."""
     divide = counting.BudgetParts.of.__func__
 
     def divided(cls, *given):
-        found = divide(cls, *given)
-        return replace(found, rest=found.rest + found.triples)
+        parts = divide(cls, *given)
+        return replace(parts, rest=parts.rest + getattr(parts, name))
 
     monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
+
+
+def free_triples(monkeypatch):
+    _free(monkeypatch, "triples")
 
 
 def free_refined_pairs(monkeypatch):
-    divide = counting.BudgetParts.of.__func__
-
-    def divided(cls, *given):
-        found = divide(cls, *given)
-        return replace(found, rest=found.rest + found.refined)
-
-    monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
+    _free(monkeypatch, "refined")
 
 
 def half_sensitivity_of_scores(monkeypatch):
