@@ -37,9 +37,11 @@ from dpbayes.publication.recognition import (
     KnownRecords,
     Overlap,
     Policy,
+    hashes,
     overlaps,
     remember,
     require_own,
+    take_in,
 )
 from dpbayes.publication.url import redact
 from dpbayes.records.overlap import Identity
@@ -192,7 +194,7 @@ class Ledger:
         with self._database.reading() as connection:
             result = connection.execute(query)
             frame = pd.DataFrame(result.mappings().all(), columns=list(result.keys()))
-        return frame.drop(columns="dataset_id").set_index("number")
+        return frame.drop(columns=["dataset_id", "given", "declared"]).set_index("number")
 
     @cached_property
     def _policy(self) -> Policy:
@@ -272,8 +274,10 @@ class Ledger:
                 "mechanism": claim.mechanism,
             }
             counts = {"datasets": claim.draws, "records": claim.cluster}
+            of_records = hashes(connection, account.id, known)
             costs = {**counts, **_columns(once, per_dataset)}
-            self._insert(connection, account, {**description, **costs}, directory, note)
+            values = {**description, **costs, **of_records}
+            self._insert(connection, account, values, directory, note)
             return None
 
         refused = self._database.serially(work)
@@ -297,7 +301,9 @@ class Ledger:
             description = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
             costs = {"mechanism": mechanism, "datasets": 1, "records": 1}
             costs |= _columns(NOTHING, NOTHING)
-            self._insert(connection, account, {**description, **costs}, directory, note)
+            of_records = hashes(connection, account.id, known)
+            values = {**description, **costs, **of_records}
+            self._insert(connection, account, values, directory, note)
 
         self._database.serially(work)
 
@@ -328,18 +334,19 @@ class Ledger:
         """Add records to the account of a data set, on a curator's assertion.
 
         The curator asserts that they are a corrected version about the same persons, or that they
-        are about other persons than the data sets that they overlap with.
+        are about other persons than the data sets that they overlap with. Records that came to
+        another account by mistake, without a release, leave it.
 
         Returns:
             Data sets with common records, and their shares.
         Raises:
-            LedgerError: they are exactly the records of another data set.
+            LedgerError: another data set paid for a release or a choice from exactly these records.
         """
         known = self._found(identity)
 
         def work(connection: sa.Connection) -> list[Overlap]:
             account = self._account(connection, name)
-            require_own(connection, account.id, known, accepted=True)
+            take_in(connection, account.id, known)
             remember(connection, account.id, known, _now())
             return overlaps(connection, account.id, known)
 

@@ -7,7 +7,7 @@ holds neither records nor hashes that could be compared without its key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbayes.core.errors import LedgerError
@@ -70,56 +70,72 @@ class Overlap:
         return f"{self.share:.0%} with {self.name!r}"
 
 
-def require_own(
-    connection: sa.Connection, account: int, presented: KnownRecords, *, accepted: bool = False
-) -> None:
+@dataclass(frozen=True, eq=False)
+class _Owners:
+    """Accounts that know records by their digests.
+
+    Attributes:
+        names: name of each account by its id.
+        given: accounts that know the whole table.
+        same: these, and those that know its declared columns.
+        certain: accounts whose persons these are; tables with few declared columns can agree by
+            chance, while rows that tell records apart hardly can.
+    """
+
+    names: Mapping[int, str]
+    given: Sequence[int]
+    same: Sequence[int]
+    certain: Sequence[int]
+
+    @classmethod
+    def of(cls, connection: sa.Connection, presented: KnownRecords) -> _Owners:
+        known = {
+            (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
+        }
+        datasets = connection.execute(sa.select(TABLES.dataset)).all()
+
+        def owners(digests: tuple[bytes, ...]) -> list[int]:
+            return [
+                row.id
+                for row in datasets
+                if any((row.id, salted(row.salt, digest)) in known for digest in digests)
+            ]
+
+        given, declared = owners(presented.given), owners(presented.declared)
+        certain = (given if presented.telling else []) or (
+            declared if presented.columns_tell else []
+        )
+        return cls({row.id: row.name for row in datasets}, given, given + declared, certain)
+
+
+def require_own(connection: sa.Connection, account: int, presented: KnownRecords) -> None:
     """Raise LedgerError unless the records belong to the account, or may be added to it.
 
     Args:
         connection: connection to the ledger.
         account: id of the data set.
         presented: the hashed records.
-        accepted: true if a curator asserts that they may be added, whatever they resemble.
     """
-    known = {
-        (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
-    }
-    datasets = connection.execute(sa.select(TABLES.dataset)).all()
-    names = {row.id: row.name for row in datasets}
-
-    def owners(digests: tuple[bytes, ...]) -> list[int]:
-        return [
-            row.id
-            for row in datasets
-            if any((row.id, salted(row.salt, digest)) in known for digest in digests)
-        ]
-
-    given = owners(presented.given)
-    same = given + owners(presented.declared)
-    # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
-    certain = given if presented.telling else []
-    own = account in (certain or same)
-    salt = next(row.salt for row in datasets if row.id == account)
+    owners = _Owners.of(connection, presented)
+    name = owners.names[account]
     # That the account knows the file says nothing of columns which it has not released before.
-    compared = any((account, value) in known for value in _compared(salt, presented))
-    if presented.empty or (own and (accepted or compared)):
+    own = account in (owners.certain or owners.same)
+    values = _values(connection, account)
+    compared = not values.isdisjoint(_compared(_salt(connection, account), presented))
+    if presented.empty or (own and compared):
         return
-    if not own and (others := certain if accepted else certain or same):
+    if not own and (others := owners.certain or owners.same):
+        other = others[0]
+        bound = bool(owners.certain) and _paid(connection, other, presented)
+        they_are = "other persons, or came to that account by mistake"
         raise LedgerError(
-            f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
-            f"from that account: one set of persons has one budget."
-            + (
-                ""
-                if presented.telling
-                else " If they are other persons all the same, a curator takes "
-                f"them in with `dpbayes ledger accept` for account {names[account]!r}."
-            )
+            f"these records are those of data set {owners.names[other]!r} in the ledger. Release "
+            "them from that account: one set of persons has one budget."
+            + ("" if bound else _accept(name, they_are))
         )
-    if accepted:
-        return
-    if not own and any(dataset == account for dataset, _ in known):
+    if not own and values:
         raise LedgerError(
-            f"these records are not those that data set {names[account]!r} stands for. If they are "
+            f"these records are not those that data set {name!r} stands for. If they are "
             "a corrected version about the same persons, take them in with `dpbayes ledger "
             "accept`; other persons need a data set of their own."
         )
@@ -128,9 +144,94 @@ def require_own(
         raise LedgerError(
             "these records overlap with those of other data sets in the ledger: "
             f"{', '.join(map(str, shared))}, of the smaller of the two. One set of persons has one "
-            "budget: release them from that account. If they are other persons all the same, a "
-            f"curator takes them in with `dpbayes ledger accept` for account {names[account]!r}."
+            f"budget: release them from that account.{_accept(name, 'other persons all the same')}"
         )
+
+
+def _accept(name: str, they_are: str) -> str:
+    return (
+        f" If they are {they_are}, a curator takes them in with `dpbayes ledger accept` for "
+        f"account {name!r}."
+    )
+
+
+def take_in(connection: sa.Connection, account: int, presented: KnownRecords) -> None:
+    """Let records belong to the account, as a curator asserts, whatever they resemble.
+
+    An account that took in the same records, but never paid for them, forgets them: otherwise a
+    name that was mistyped once would bind them for ever.
+
+    Raises:
+        LedgerError: another account paid for exactly these records.
+    """
+    owners = _Owners.of(connection, presented)
+    others = [] if presented.empty else [other for other in owners.certain if other != account]
+    for other in others:
+        if not _paid(connection, other, presented):
+            _forget(connection, other, presented)
+        elif account not in owners.certain:
+            raise LedgerError(
+                f"data set {owners.names[other]!r} in the ledger has paid for a release or a "
+                "choice from these records. Release them from that account: one set of persons "
+                "has one budget."
+            )
+
+
+def hashes(connection: sa.Connection, account: int, presented: KnownRecords) -> dict[str, str]:
+    """Salted hashes of the records for an entry; the same for a frame as for chunks."""
+    salt = _salt(connection, account)
+    given, declared = (salted(salt, d[-1]) for d in (presented.given, presented.declared))
+    return {"given": given, "declared": declared}
+
+
+def _paid(connection: sa.Connection, account: int, presented: KnownRecords) -> bool:
+    """True if the account has paid for a release or a choice from exactly these records."""
+    told = {"given": presented.telling, "declared": presented.columns_tell}
+    of_records = hashes(connection, account, presented)
+    return any(
+        _has_entry(connection, account, column, of_records[column])
+        for column, tell in told.items()
+        if tell
+    )
+
+
+def _has_entry(connection: sa.Connection, account: int, column: str, value: str) -> bool:
+    table = TABLES.entry
+    query = sa.select(table.c.number).where(
+        table.c.dataset_id == account,
+        table.c[column] == value,
+        table.c.state != "void",
+        table.c.kind != "audit",
+    )
+    return connection.execute(query).first() is not None
+
+
+def _forget(connection: sa.Connection, account: int, presented: KnownRecords) -> None:
+    """Delete the digests of records from an account; sketches stay, and refuse what is like them.
+
+    The declared columns may be, by chance, those of other records that it paid for.
+    """
+    salt = _salt(connection, account)
+    values = {salted(salt, digest) for digest in presented.given}
+    declared = hashes(connection, account, presented)["declared"]
+    if not _has_entry(connection, account, "declared", declared):
+        values |= {salted(salt, digest) for digest in presented.declared}
+        values |= _compared(salt, presented)
+    table = TABLES.fingerprint
+    connection.execute(
+        table.delete().where(table.c.dataset_id == account, table.c.value.in_(values))
+    )
+
+
+def _salt(connection: sa.Connection, account: int) -> str:
+    query = sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account)
+    return str(connection.execute(query).scalar_one())
+
+
+def _values(connection: sa.Connection, account: int) -> set[str]:
+    """Salted digests that an account holds."""
+    table = TABLES.fingerprint
+    return set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
 
 
 def overlaps(connection: sa.Connection, account: int, presented: KnownRecords) -> list[Overlap]:
@@ -152,13 +253,14 @@ def overlaps(connection: sa.Connection, account: int, presented: KnownRecords) -
 
 def remember(connection: sa.Connection, account: int, presented: KnownRecords, now: str) -> None:
     """Add the digests and sketches of records to an account, unless it has them."""
+    if presented.empty:  # no person's, and equal to every other empty table
+        return
     table = TABLES.fingerprint
-    salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))
-    assert salt is not None
+    salt = _salt(connection, account)
     declared = {salted(salt, digest) for digest in presented.declared}
     values = declared | {salted(salt, digest) for digest in presented.given}
     values |= _compared(salt, presented)
-    known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
+    known = _values(connection, account)
     _insert_sketches(connection, account, _new_sketches(connection, account, presented), now)
     for value in values - known:
         connection.execute(table.insert().values(dataset_id=account, value=value, created=now))

@@ -95,6 +95,7 @@ class ChunkedIdentity(Identity):
             (sum_digest(parts.sums[0]),),
             (sum_digest(parts.sums[1]),),
             parts.different(ALL) >= DISTINCT * n,
+            n >= FEWEST and parts.different(ROWS) >= DISTINCT * n,
             not n,
             (
                 parts.sketch("rows", ROWS, KEPT_IN_LEDGER),

@@ -24,6 +24,7 @@ from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.records.column_sets import hashed_sets
 from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum, encoded, sum_digest
+from dpbayes.records.repeated import LEAST_LEFT, seldom_texts, without_repeated
 from dpbayes.records.shapes import shapes
 
 Kind = Literal["rows", "column", "set", "shape"]
@@ -67,15 +68,21 @@ class Identity:
         Args:
             salt: the key, hex.
         """
+        # Both: where all rows are much alike, those that are left hardly tell persons apart.
+        tables = [self.records]
+        seldom = without_repeated(self.records, FEWEST)
+        if len(seldom) < len(self.records):
+            tables.append(seldom)
         return Known(
             (self.digest, sum_digest(content_sum(self.records))),
             (content_digest(self.given), sum_digest(content_sum(self.given))),
             tells_apart(self.given),
+            len(self.records) >= FEWEST and tells_apart(self.records),
             self.records.empty,
             (
                 *sketches(self.records, salt, KEPT_IN_LEDGER),
-                *_set_sketches(self.records, salt),
-                *_shape_sketches(self.records, salt),
+                *(sketch for table in tables for sketch in _set_sketches(table, salt)),
+                *(sketch for table in tables for sketch in _shape_sketches(table, salt)),
             ),
         )
 
@@ -88,6 +95,7 @@ class Known:
         declared, given: digests of the declared columns, and of all columns. A table shares at
             least one with itself, whether it comes in a frame or in chunks.
         telling: true if rows tell records apart; otherwise tables of other persons may be equal.
+        columns_tell: true if rows of the declared columns do, and are not a handful.
         empty: true if there is no record.
         sketches: sketches of the views, under the owner's key.
     """
@@ -95,6 +103,7 @@ class Known:
     declared: tuple[bytes, ...]
     given: tuple[bytes, ...]
     telling: bool
+    columns_tell: bool
     empty: bool
     sketches: tuple[Sketch, ...]
 
@@ -278,14 +287,17 @@ def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
 
 
 def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
-    """Kind and elements of each view: a text for each record."""
+    """Kind and elements of each view: a text for each record, or for those that tell it apart."""
     texts = {name: cell_texts(records[name]) for name in sorted(records.columns)}
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
     for column in texts.values():
-        all_differ = len(set(column)) == len(column) > 1
-        if all_differ or (len(column) >= FEWEST and _distinct(column)):
+        if len(set(column)) == len(column) > 1:
             yield "column", column
+            continue
+        seldom = seldom_texts(column)  # without, for example, the cells that are missing
+        if len(seldom) >= max(FEWEST, LEAST_LEFT * len(column)) and _distinct(seldom):
+            yield "column", seldom
 
 
 def tells_apart(records: pd.DataFrame) -> bool:

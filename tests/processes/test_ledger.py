@@ -244,7 +244,7 @@ def test_records_are_known_again(url):
     ledger.accept("cps", corrected)
     reserve(ledger, identity=corrected)
     reserve(ledger)
-    with pytest.raises(LedgerError, match="are those of data set 'cps'"):
+    with pytest.raises(LedgerError, match="data set 'cps' in the ledger has paid"):
         ledger.accept("other", corrected)
     assert ledger.account("other").spent[0] == 0
 
@@ -342,12 +342,13 @@ def test_a_table_that_tells_its_records_apart_belongs_to_one_account(url):
 def narrowed(**columns):
     """Identities of a table by all its columns, by two, and by one."""
     table = pd.DataFrame(columns)
-    one = {"type": "categorical", "levels": ["a", "b"]}
-    numbers = {"type": "count", "upper": 10**9}
-    declared = {"y": numbers, "z": numbers, "x": one}
     for names in ("yzx", "yz", "x"):
-        schema = dpb.Schema.from_dict({"columns": {name: declared[name] for name in names}})
-        yield Identity(table, schema.validate(table))
+        yield Identity(table, schema_of(names).validate(table))
+
+
+def schema_of(names):
+    columns = {"z": SCHEMA["y"].to_dict(), **{name: SCHEMA[name].to_dict() for name in "yx"}}
+    return dpb.Schema.from_dict({"columns": {name: columns[name] for name in names}})
 
 
 def survey():

@@ -87,3 +87,46 @@ def test_small_tables_inside_large_ones_are_found():
     known = sketches(large)
     for start in range(0, 1000, 100):
         assert largest_share(known, sketches(large.iloc[start : start + 10])) >= 0.5
+
+
+def repeated(table, rows, answered):
+    """Rows of a unit that did not answer, the same ones or in a table of their own."""
+    first = table.iloc[[0]] if answered else table.iloc[[0]] * np.nan
+    return pd.concat([table, *[first] * rows], ignore_index=True)
+
+
+NUMBERS = survey().replace(dict(zip("abcdef", range(6), strict=True))).astype(float)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("rows", [140, 300, 1200])
+@pytest.mark.parametrize("change", [
+    lambda t: t.drop(columns="q0"),
+    lambda t: t.drop(columns="age"),
+    lambda t: t.assign(wave=1.0),
+    lambda t: t + 1,
+    lambda t: t.assign(line=np.r_[np.zeros(N), np.arange(len(t) - N)]),
+    lambda t: t.assign(smoker=np.random.default_rng(0).integers(0, 2, len(t))),
+], ids=["less", "age less", "constant", "shifted", "numbered", "random"])  # fmt: skip
+def test_repeated_rows_hide_no_records(change, rows, answered):
+    """The attack: one row in ten repeated another, and no set told the rows apart."""
+    table = repeated(NUMBERS, rows, answered)
+    assert largest_share(sketches(table), sketches(change(table))) >= 0.5
+
+
+@pytest.mark.parametrize("seed", range(4, 9))
+def test_other_persons_with_as_many_repeated_rows_are_others(seed):
+    other = survey(seed=seed).replace(dict(zip("abcdef", range(6), strict=True))).astype(float)
+    ours, theirs = (repeated(table, 600, answered=False) for table in (NUMBERS, other))
+    assert largest_share([s for s in sketches(ours) if s.kind != "rows"], sketches(theirs)) < 0.4
+
+
+@pytest.mark.parametrize("heavy", [0.12, 0.3, 0.45])
+def test_a_column_that_is_cut_at_the_top_still_tells_records_apart(heavy):
+    rng = np.random.default_rng(5)
+    income = np.where(rng.random(N) < heavy, 10**6, rng.choice(10**6, N, replace=False))
+    table = pd.DataFrame({"income": income, "sex": rng.choice(["f", "m"], N)})
+    part = table.drop(columns="sex").iloc[: N // 2]
+    assert largest_share(sketches(table), sketches(part)) >= 0.5
+    others = pd.DataFrame({"income": rng.permutation(10**6)[:N], "sex": table.sex})
+    assert largest_share(sketches(table), sketches(others)) < 0.4
