@@ -92,7 +92,7 @@ def test_priors(folder, priors, message):
 def test_data_of_a_check(folder, data, message):
     (folder / "data.json").write_text(data)
     (folder / "good.stan").write_text(GOOD)
-    said = refused(folder, "check", folder / "good.stan", "--constants", folder / "data.json")
+    said = refused(folder, "check", folder / "good.stan", "--data", folder / "data.json")
     assert message in said
 
 
@@ -132,7 +132,7 @@ def test_schedulers_of_studies(scheduler, message, tmp_path):
 def test_a_check_of_an_entry_that_is_not_one_per_record(folder):
     (folder / "good.stan").write_text(GOOD)
     (folder / "d.json").write_text('{"n": 3, "y": [1, 2, 3]}')
-    arguments = ("check", folder / "good.stan", "--constants", folder / "d.json", "--private", "n")
+    arguments = ("check", folder / "good.stan", "--data", folder / "d.json", "--private", "n")
     assert "'n' has not one value per record" in refused(folder, *arguments)
 
 
@@ -141,7 +141,7 @@ def test_an_include_that_is_no_text(folder):
     (folder / "d.json").write_text('{"n": 3, "y": [1, 2, 3]}')
     for name, message in (("part.stan", "is not UTF-8 text"), ("x" * 300, "no such file")):
         (folder / "mine.stan").write_text(f"#include {name}\n{GOOD}")
-        arguments = ("check", folder / "mine.stan", "--constants", folder / "d.json")
+        arguments = ("check", folder / "mine.stan", "--data", folder / "d.json")
         assert message in refused(folder, *arguments)
 
 

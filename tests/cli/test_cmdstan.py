@@ -115,7 +115,7 @@ def test_threads_of_a_bundled_and_a_users_program(folder):
     (folder / "data.json").write_text(json.dumps(data))
     program = write(folder, BLOCKS)
     compiled(StanProgram.from_file(program), threads=True)
-    check = ("check", program, "--constants", folder / "data.json", "--engine", "cmdstan")
+    check = ("check", program, "--data", folder / "data.json", "--engine", "cmdstan")
     assert dpbayes(*check, "--threads", 2).returncode == 0
     # A block that forgets to slice: one thread has one block and cannot show it.
     write(folder, BLOCKS.replace("y[first:last]", "y[1:(last - first + 1)]", 1))
@@ -160,7 +160,7 @@ def test_check_of_a_users_program(folder):
     (folder / "data.json").write_text(json.dumps({"n": 5, "y": [1, 2, 3.5, -1, 0]}))
     program = write(folder, GOOD)
     compiled(StanProgram.from_file(program))
-    check = ("check", program, "--constants", folder / "data.json")
+    check = ("check", program, "--data", folder / "data.json")
     done = dpbayes(*check, "--engine", "cmdstan")
     assert done.returncode == 0, done.stderr
     assert "keeps the contract" in done.stdout

@@ -141,7 +141,7 @@ def test_check_good_and_bad_programs(folder):
     data = {"n": 6, "y": [0.1, 0.5, -0.3, 1.2, 2.0, 0.0]}
     (folder / "data.json").write_text(json.dumps(data))
     (folder / "good.stan").write_text(GOOD)
-    done = dpbayes("check", folder / "good.stan", "--constants", folder / "data.json")
+    done = dpbayes("check", folder / "good.stan", "--data", folder / "data.json")
     assert done.returncode == 0, done.stderr
     assert "good.stan keeps the contract at 5 random points" in done.stdout
     assert "ok  proved from its text" in done.stdout
@@ -162,10 +162,42 @@ def test_check_good_and_bad_programs(folder):
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
     ):
         (folder / f"{name}.stan").write_text(GOOD.replace(old, new, 1))
-        done = dpbayes("check", folder / f"{name}.stan", "--constants", folder / "data.json")
+        done = dpbayes("check", folder / f"{name}.stan", "--data", folder / "data.json")
         assert done.returncode == 2
         assert message in done.stderr
         assert f"{name}.stan" in done.stderr
+
+
+def test_check_makes_up_the_records(folder):
+    """By the schema, with the constants and the formula of the later fit."""
+    mine = folder / "mine.stan"
+    with_scale = GOOD.replace("vector[n] y;", "vector[n] y;\n  real prior_sd;").replace(
+        "mu ~ normal(0, 2)", "mu ~ normal(0, prior_sd)"
+    )
+    mine.write_text(with_scale)
+    (folder / "constants.json").write_text('{"prior_sd": 5}')
+    given = ("--schema", folder / "schema.toml", "--formula", "y ~ age")
+    constants = ("--constants", folder / "constants.json")
+    done = dpbayes("check", mine, *given, *constants)
+    assert done.returncode == 0, done.stderr
+    assert "for all values of y" in done.stdout
+    done = dpbayes("check", mine, *given)
+    assert done.returncode == 2
+    assert "declares data 'prior_sd', which was not given" in done.stderr
+    # A record of another one's value: only running it shows this.
+    mine.write_text(with_scale.replace("log_lik = ", "log_lik = y[1] - y[1] + 1e-3 * y[1] + "))
+    done = dpbayes("check", mine, *given, *constants)
+    assert done.returncode == 2
+    for arguments, message in (
+        ((), "give the schema and formula"),
+        (given[:2], "give the schema and formula"),
+        ((*given, "--private", "y"), "--private is for --data"),
+        ((*given, "--data", numbers(folder)), "--data stands in place of --schema"),
+        (("--schema", folder / "schema.toml", "--formula", "y ~ nothing"), "nothing"),
+    ):
+        done = dpbayes("check", mine, *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr
 
 
 def test_check_with_threads(folder):
@@ -175,7 +207,7 @@ def test_check_with_threads(folder):
     (folder / "data.json").write_text(json.dumps({"n": 9000, "y": y}))
     for name, text in (("blocks", BLOCKS), ("wrong", wrong)):
         (folder / f"{name}.stan").write_text(text)
-    given = ("--constants", folder / "data.json", "--threads", 2)
+    given = ("--data", folder / "data.json", "--threads", 2)
     done = dpbayes("check", folder / "blocks.stan", *given)
     assert done.returncode == 0, done.stderr
     assert "Not proved from its text" in done.stdout
@@ -214,7 +246,7 @@ def test_synthesize_with_a_program_that_nothing_proves(folder):
     assert done.returncode == 0, done.stderr
     statement = (folder / "out" / "release" / "guarantee.json").read_text()
     assert "is the user's claim" in statement
-    done = dpbayes("check", folder / "mine.stan", "--constants", numbers(folder))
+    done = dpbayes("check", folder / "mine.stan", "--data", numbers(folder))
     assert done.returncode == 0, done.stderr
     assert "a strict release needs --allow-unproved" in done.stdout
 

@@ -89,7 +89,7 @@ def test_looking_at_a_mechanism(run, folder):
     assert shown[:6] == ["cps", "add-remove", "5", "0", "0", "5"]
     (folder / "mine.stan").write_text(GOOD)
     (folder / "made_up.json").write_text(json.dumps({"n": 4, "y": [0.1, 0.5, -0.3, 1.2]}))
-    said = run("check", "mine.stan", "--constants", "made_up.json")
+    said = run("check", "mine.stan", "--data", "made_up.json")
     assert "mine.stan keeps the contract at" in said
 
 

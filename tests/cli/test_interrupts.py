@@ -94,7 +94,7 @@ def ended(process, number, ready):
 def test_a_loop_that_does_not_end_in_check(tmp_path, place, number):
     program = write(tmp_path, stopping(place, LOOP))
     (tmp_path / "data.json").write_text(json.dumps({"n": 3, "y": [1, 2, 3.5]}))
-    process = start("check", program, "--constants", tmp_path / "data.json")
+    process = start("check", program, "--data", tmp_path / "data.json")
     ended(process, number, lambda: ticks(process.pid) > BUSY)
 
 

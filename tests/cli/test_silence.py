@@ -24,7 +24,7 @@ def test_why_a_program_rejects_is_shown_when_asked(folder):
     (folder / "data.json").write_text(
         json.dumps({"n": 2, "y": [1, 2], "public_one": [1.25, 2.5, 4]})
     )
-    arguments = ("check", program, "--constants", folder / "data.json")
+    arguments = ("check", program, "--data", folder / "data.json")
     done = dpbayes(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "mine.stan does not accept the data" in done.stderr

@@ -64,7 +64,7 @@ def compiled():
 @given(seed=seeds, private=st.lists(st.sampled_from(NAMES), max_size=2))
 @many
 def test_data_of_a_check(seed, private, tmp_path):
-    """`dpbayes check --constants FILE --private NAME`."""
+    """`dpbayes check --data FILE --private NAME`."""
     (tmp_path / "d.json").write_text(scrambled(JSON, ODD, seed), encoding="utf-8", errors="replace")
     with contextlib.suppress(DpbayesError):
         data = read_json_data(tmp_path / "d.json")

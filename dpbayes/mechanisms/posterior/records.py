@@ -19,10 +19,10 @@ from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
-from dpbayes.engines.base import BoundModel, by_record, log_lik_where
+from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, CandidateSource
-from dpbayes.engines.contract import check_contract, contract_defaults
+from dpbayes.engines.contract import ContractReport, check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.base import Task
@@ -32,6 +32,7 @@ from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import climbed, independent, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
+from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
 from dpbayes.stan.program import MULTIPLICITY
@@ -53,6 +54,30 @@ _SINGULAR = 1e12  # condition number from which a covariance matrix counts as si
 # A dense metric costs K^2 per step and K^2 draws to learn. Most covariates with which it is used:
 # where chains learn it themselves, and where earlier draws provide it.
 DENSE_METRIC_COVARIATES = 50, 200
+
+
+def check_on_made_up(
+    model: Model, compiled: CompiledModel, schema: Schema, rows: int, threads: int
+) -> ContractReport:
+    """Check a user's program on made-up records, so that no confidential record has a say.
+
+    Args:
+        model: the program with its columns and constants.
+        compiled: the program, compiled.
+        schema: declaration of the columns.
+        rows: public number of rows, on which scales may depend.
+        threads: as in ``check_contract``.
+    Raises:
+        ProgramError, DataError: as ``check_contract``.
+    """
+    count = CHECKED if threads == 1 else BLOCKS
+    artificial = made_up(schema, count, np.random.default_rng(CHECKED))
+    data = model.data(artificial, rows)
+    data |= model.constants_at(np.arange(count) % max(1, rows), rows)
+    return check_contract(
+        model.program, compiled, data,
+        private=model.private, threads=threads, ends=model.ends(),
+    )  # fmt: skip
 
 
 class BoundRecords:
@@ -82,7 +107,8 @@ class BoundRecords:
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
-            self._check()
+            threads = task.settings.threads_per_chain
+            check_on_made_up(self.model, self._compiled, task.schema, task.rows, threads)
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
@@ -107,18 +133,6 @@ class BoundRecords:
     def size(self) -> int:
         """Number of unique records, which is the number of rows that the program has."""
         return self.kinds.size
-
-    def _check(self) -> None:
-        """Check a user's program on made-up records, so that no confidential record has a say."""
-        rows, threads = self.task.rows, self.task.settings.threads_per_chain
-        count = CHECKED if threads == 1 else BLOCKS
-        artificial = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
-        data = self.model.data(artificial, rows)
-        data |= self.model.constants_at(np.arange(count) % max(1, rows), rows)
-        check_contract(
-            self.model.program, self._compiled, data,
-            private=self.model.private, threads=threads, ends=self.model.ends(),
-        )  # fmt: skip
 
     @cached_property
     def blank(self) -> BoundModel:
