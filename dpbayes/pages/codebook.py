@@ -18,6 +18,7 @@ TYPES = {
     "continuous": "number",
     "count": "whole number",
     "date": "day",
+    "datetime": "day and time",
     "binary": "levels",
     "categorical": "levels",
     "ordinal": "levels in order",
@@ -90,7 +91,7 @@ def _range(column: Column) -> str:
     if column.levels:
         return f"{len(column.levels)} levels"
     ends = [
-        column.shown(end) if column.type == "date" else plain(float(end))
+        plain(float(end)) if column.calendar is None else column.shown(end)
         for end in (column.lower, column.upper)
         if end is not None
     ]
@@ -99,7 +100,7 @@ def _range(column: Column) -> str:
 
 def _text(column: Column, value: float, numbers: Floats) -> str:
     if column.whole:
-        return column.shown(value) if column.type == "date" else plain(value)
+        return plain(value) if column.calendar is None else column.shown(value)
     return to_spread(value, float(numbers.std()))
 
 

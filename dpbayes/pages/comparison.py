@@ -142,7 +142,7 @@ def _centre(column: Column, summary: Mapping[str, Any], records: pd.Series) -> s
         return f"{level}: {per_cent(summary[f'share of {level}'])}"
     if "mean" not in summary:
         return ""
-    if column.type == "date":
+    if column.calendar is not None:
         return column.shown(round(summary["mean"]))
     return to_spread(summary["mean"], float(records.astype(float).std()))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd
@@ -31,7 +33,7 @@ def distribution(
     """
     columns = {label: original.dropna(), "synthetic": synthetic.dropna()}
     names = [str(level) for level in column.levels]
-    if not names and column.type != "date":
+    if not names and column.calendar is None:
         distinct = sorted({float(x) for values in columns.values() for x in values.unique()})
         if len(distinct) <= 2:
             names = [plain(x) for x in distinct]
@@ -55,7 +57,7 @@ def distribution(
             ax.step(_axis(column, numbers), share, line, where="post", color=colour, label=name)
         ax.set_ylabel("share at or below")
         ax.set_ylim(0, 1.02)
-        if column.type == "date":
+        if column.calendar is not None:
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
         else:
             spell(ax)
@@ -81,9 +83,9 @@ def _shares(names: Sequence[str], columns: Mapping[str, pd.Series]) -> pd.DataFr
     return pd.concat([shown, rest])
 
 
-def _axis(column: Column, numbers: Floats) -> Floats:
-    """Convert days to dates for Matplotlib; other numbers stay."""
-    return numbers.astype("datetime64[D]") if column.type == "date" else numbers
+def _axis(column: Column, numbers: Floats) -> NDArray[Any]:
+    """Convert days and moments to dates for Matplotlib; other numbers stay."""
+    return numbers if column.calendar is None else column.calendar.moments(numbers)
 
 
 def pairs(names: Sequence[str], distances: Floats) -> Figure:

@@ -18,7 +18,7 @@ from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
-from dpbayes.schema import dates
+from dpbayes.schema.dates import Calendar
 from dpbayes.schema.draft import MARK, MOST_LABEL
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.values import (
@@ -30,7 +30,7 @@ from dpbayes.schema.values import (
     refuse_missing,
 )
 
-ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
+ColumnType = Literal["continuous", "count", "date", "datetime", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
 RESOLUTION = 6  # decimal digits that resolve the width of the bounds, unless ``digits`` is given
 LARGEST = 1e100  # largest absolute bound; squares of much larger numbers overflow
@@ -40,7 +40,7 @@ MOST_UNIT = 40  # characters
 MOST_LEVEL = 2**53  # up to it floating point holds every whole number exactly
 _SHOWN = 3  # values, or columns, shown in an error message
 ASK_FOR_VALUES = "To see some of them: `show_values=True`."
-NUMERIC = ("continuous", "count", "date")  # types with bounds
+NUMERIC = ("continuous", "count", "date", "datetime")  # types with bounds
 MOST_ATOMS = 100
 
 
@@ -53,9 +53,11 @@ class Column:
 
     Attributes:
         name: name of the column in the records.
-        type: ``continuous``, ``count``, ``date``, ``binary``, ``categorical`` or ``ordinal``.
+        type: ``continuous``, ``count``, ``date``, ``datetime``, ``binary``, ``categorical`` or
+            ``ordinal``.
         lower: inclusive public lower bound of numbers and dates, in the column's own units; dates
-            are held as days since 1970-01-01.
+            are held as days since 1970-01-01, and moments (``datetime``) as seconds, or as the
+            minutes or hours that their format ends with.
         upper: inclusive public upper bound, in the same units.
         levels: public levels of binary, categorical and ordinal columns, in order.
         digits: public precision of a continuous column, in decimals: released values are rounded to
@@ -110,13 +112,17 @@ class Column:
         if self.only_if is not None and not isinstance(self.only_if, str):
             raise SchemaError(f"{where}: only_if = {self.only_if!r} must be a rule, as text.")
         self._check_words(where)
-        dates.check_format(where, self.type, self.format)
-        if self.type == "date":
+        calendar = self.calendar
+        if calendar is not None:
+            calendar.check_format(where)
             for key in ("lower", "upper"):
-                object.__setattr__(self, key, dates.bound(where, key, getattr(self, key)))
+                object.__setattr__(self, key, calendar.bound(where, key, getattr(self, key)))
+        elif self.format is not None:
+            raise SchemaError(f"{where}: a format is for dates; remove the key.")
         if self.type in NUMERIC:
             self._check_bounds(where)
-            dates.check_round_trip(where, self.format, self.lower, self.upper)
+            if calendar is not None:
+                calendar.check_round_trip(where, *self._bounds)
         else:
             self._check_levels(where)
         if self.type == "continuous":
@@ -132,9 +138,14 @@ class Column:
         return bool(self.missing) or self.only_if is not None
 
     @property
+    def calendar(self) -> Calendar | None:
+        """How a column of dates or moments counts them; None for any other."""
+        return Calendar.of(self.type, self.format)
+
+    @property
     def whole(self) -> bool:
-        """True if values are whole numbers: counts, or days."""
-        return self.type in ("count", "date")
+        """True if values are whole numbers: counts, days or steps of time."""
+        return self.type == "count" or self.calendar is not None
 
     @property
     def title(self) -> str:
@@ -263,9 +274,10 @@ class Column:
         """Entry of the column in a schema file, without its name."""
         entry = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
         entry = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in entry.items()}
-        if self.type == "date":
-            entry.update({key: dates.day(entry[key]) for key in ("lower", "upper")})
-            entry["atoms"] = entry["atoms"] and [dates.day(atom) for atom in entry["atoms"]]
+        if self.calendar is not None:
+            value = self.calendar.value
+            entry.update({key: value(entry[key]) for key in ("lower", "upper")})
+            entry["atoms"] = entry["atoms"] and [value(atom) for atom in entry["atoms"]]
         return {key: value for key, value in entry.items() if value is not None}
 
     @property
@@ -299,15 +311,15 @@ class Column:
 
     def released(self, values: pd.Series) -> pd.Series:
         """Convert validated or drawn values to their released form: dates as text, counts whole."""
-        if self.type == "date":
-            return dates.texts(values, self.format)
+        if self.calendar is not None:
+            return self.calendar.texts(values)
         return values.astype("Int64") if self.type == "count" and self.optional else values
 
     def shown(self, value: float | None) -> str:
         """Text of a number or a bound for messages and figures."""
-        if value is None or self.type != "date":
+        if value is None or self.calendar is None:
             return str(value)
-        return dates.text(value, self.format)
+        return self.calendar.text(value)
 
     def constant(self, size: int) -> pd.Series:
         """A public value of the column's domain, repeated: shape (size,)."""
@@ -345,23 +357,24 @@ class Column:
 
     def _validate_numbers(self, values: pd.Series, show_values: bool) -> pd.Series:
         refuse = functools.partial(self._refuse, values if show_values else None)
-        if self.type == "date":
-            numbers = dates.days(values, self.format)
-            refuse(0, numbers.isna(), "not days", dates.remedy(self.format))
+        calendar = self.calendar
+        if calendar is not None:
+            numbers = calendar.steps(values)
+            refuse(0, numbers.isna(), f"not {calendar.noun}s", calendar.remedy())
         else:
             numbers = numbers_in(values)
             refuse(0, numbers.isna(), "not numbers", "Write plain decimal numbers.")
         refuse(1, numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
         upper = MOST_COUNT if self.upper is None else self.upper  # only a count has no upper bound
-        ends = [self.shown(x) if self.type == "date" else f"{x:g}" for x in (lower, upper)]
+        ends = [self.shown(x) if calendar is not None else f"{x:g}" for x in (lower, upper)]
         refuse(
             2,
             (numbers < lower) | (numbers > upper),
             f"outside the declared bounds [{', '.join(ends)}]",
             "Correct the values, or widen the bounds in the schema from public knowledge.",
         )
-        if self.type == "date":
+        if calendar is not None:
             return numbers.astype(np.int64)
         if self.type == "count":
             refuse(3, numbers % 1 != 0, "not whole numbers", "Use type continuous.")
@@ -463,9 +476,9 @@ def absent(values: pd.Series, column: Column) -> pd.Series:
     if column.missing:  # codes for "refused", "not asked"
         codes = {"", *column.missing}
         missing |= values.isin([value for value in values.unique() if level_text(value) in codes])
-        if column.type == "date":  # a code may be a day in another spelling
-            known = dates.days(pd.Series(column.missing, dtype=object), column.format).dropna()
-            missing |= dates.days(values, column.format).isin(known)
+        if column.calendar is not None:  # a code may be a day in another spelling
+            known = column.calendar.steps(pd.Series(column.missing, dtype=object)).dropna()
+            missing |= column.calendar.steps(values).isin(known)
     return missing
 
 
@@ -510,7 +523,8 @@ def _inside(column: Column, code: str) -> bool:
     """True if a missing code could be a number or a day inside the bounds of the column."""
     if column.type not in NUMERIC or not code:
         return False
-    number = dates.day_of(code, column.format) if column.type == "date" else _as_number(code)
+    calendar = column.calendar
+    number = _as_number(code) if calendar is None else calendar.step_of(code)
     low = -math.inf if column.lower is None else column.lower
     high = math.inf if column.upper is None else column.upper
     return number is not None and low <= number <= high
@@ -534,12 +548,11 @@ def _checked_atoms(column: Column) -> tuple[float, ...]:
     if declared and column.type not in NUMERIC:
         raise SchemaError(f"{where}: atoms are for numbers and dates; remove the key.")
     for atom in declared:
-        atoms.append(dates.bound(where, "atoms", atom) if column.type == "date" else atom)
+        calendar = column.calendar
+        atoms.append(atom if calendar is None else calendar.bound(where, "atoms", atom))
         if isinstance(atoms[-1], bool) or not isinstance(atoms[-1], int | float):
-            problem = (
-                "atoms are days" if column.type == "date" else f"atoms: {atom!r} is not a number"
-            )
-            raise SchemaError(f"{where}: {problem}.")
+            problem = f"{atom!r} is not a {'number' if calendar is None else calendar.noun}"
+            raise SchemaError(f"{where}: atoms: {problem}.")
     for atom in atoms:
         inside = (column.lower is None or column.lower <= atom) and (
             column.upper is None or atom <= column.upper

@@ -95,6 +95,6 @@ def _values(column: Column, count: int, rng: np.random.Generator) -> Any:
     if column.whole:
         high = low + MANY if column.upper is None else column.upper
         numbers = rng.integers(int(low), int(high), size=count, endpoint=True)
-        return numbers.astype("datetime64[D]") if column.type == "date" else numbers
+        return numbers if column.calendar is None else column.calendar.moments(numbers)
     assert column.upper is not None  # Column
     return rng.uniform(low, column.upper, count)

@@ -38,7 +38,8 @@ MOST_APART = 10  # range per different value, above which a count may be a set o
 _CODES = r"0\d+"  # leading zeros: codes, not numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
 # Formats of days besides that of ISO 8601; the earlier one is taken if several fit.
-FORMATS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+FORMATS = (*DAYS, *(f"{day} {time}" for time in ("%H:%M", "%H:%M:%S") for day in DAYS))
 # Texts that programs and people write where there is no value, besides those that are always read
 # as missing (values.py).
 NO_VALUE = ("N/A", "n/a", "#N/A", "na", "null", "NULL", "Null", "<NA>", "?", "-", "--", "..")
@@ -176,6 +177,8 @@ def _all_labelled(present: pd.Series, labels: Mapping[Any, str]) -> bool:
 
 
 def _unlabelled(guess: Guess, present: pd.Series) -> None:
+    if pd.api.types.is_datetime64_any_dtype(present):
+        present = present.astype(str)  # they would be numbers below
     numbers = pd.to_numeric(present, errors="coerce")
     if present.map(lambda value: isinstance(value, bool)).all():
         _levels(guess, [0, 1], "true and false")
@@ -314,7 +317,7 @@ def _texts(guess: Guess, texts: pd.Series) -> None:
         _days(guess, pd.to_datetime(texts, errors="coerce", format=formats[0]))
         if guess.entry:
             others = f"; {' and '.join(formats[1:])} fits, too" if formats[1:] else ""
-            guess.say("format", formats[0], f"how days are written{others}")
+            guess.say("format", formats[0], f"how they are written{others}")
     elif len(distinct) > MOST_LEVELS:
         guess.notes.append(
             f"{len(distinct):,} different texts, more than {MOST_LEVELS}: names, keys or notes? "
@@ -338,16 +341,28 @@ def _formats(texts: Sequence[str]) -> list[str]:
 
 
 def _days(guess: Guess, moments: pd.Series) -> None:
-    if moments.isna().any() or (moments.dt.normalize() != moments).any():
-        guess.notes.append("Time stamps are not supported; give the day.")
+    if moments.isna().any() or (moments.dt.floor("s") != moments).any():
+        guess.notes.append("Not all of them can be read as a day, or as a moment in whole seconds.")
+        return
+    if moments.dt.tz not in (None, datetime.UTC):
+        guess.notes.append("Moments with a time zone: write them by one clock, without it.")
         return
     first, last = moments.min().year, moments.max().year
     if first < 1678 or last > 2261:  # the range of 64-bit nanoseconds
         guess.notes.append("Days too far off to be taken.")
         return
-    guess.say("type", "date", "days")
-    guess.say("lower", datetime.date(first, 1, 1), "the year of the first day; what can it be?")
-    guess.say("upper", datetime.date(last, 12, 31), "the year of the last day; what can it be?")
+    lower, upper = datetime.date(first, 1, 1), datetime.date(last, 12, 31)
+    if (moments.dt.normalize() == moments).all():
+        guess.say("type", "date", "days")
+    else:
+        guess.say("type", "datetime", "days with a time of day")
+        minutes = bool((moments.dt.second == 0).all())
+        if minutes:
+            guess.say("format", "%Y-%m-%d %H:%M", "no seconds were found")
+        lower = datetime.datetime.combine(lower, datetime.time())
+        upper = datetime.datetime.combine(upper, datetime.time(23, 59, 0 if minutes else 59))
+    guess.say("lower", lower, "the year of the first; what can it be?")
+    guess.say("upper", upper, "the year of the last; what can it be?")
 
 
 def _levels(guess: Guess, levels: Sequence[str | int], why: str) -> None:

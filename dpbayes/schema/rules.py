@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats, Mask
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.schema import dates
 from dpbayes.schema.columns import NUMERIC, Column
+from dpbayes.schema.dates import Calendar
 from dpbayes.schema.values import level_text
 
 if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs it
@@ -298,14 +298,17 @@ class _RuleReader:
             if left.column is None:
                 left, right, sign = right, left, _TURNED[sign]
             return self._levels(column, left, sign, right)
+        steps = {c.seconds for part in (left, right) if (c := _calendar(part)) is not None}
+        if len(steps) > 1:
+            raise self._fail("days and moments, or minutes and seconds, cannot be compared")
         a, b = (self._number(self._dated(part, column)) for part in (left, right))
         return lambda v: _compare(sign, a.value(v), b.value(v), a.size(v) + b.size(v))
 
     def _dated(self, part: Part, column: Column | None) -> Part:
         """Convert a text that is compared with a date column to its day."""
-        if part.text is None or column is None or column.type != "date":
+        if part.text is None or column is None or column.calendar is None:
             return part
-        day = dates.bound(self._where, column.name, part.text)
+        day = column.calendar.bound(self._where, column.name, part.text)
         self.constants.add(float(day or 0))
         return Part(lambda v: float(day or 0))
 
@@ -372,3 +375,7 @@ def _compare(sign: str, a: Any, b: Any, size: Any = 0.0) -> Any:
         return close == (sign == "==")
     more = a > b if sign in (">", ">=") else a < b
     return more | close if sign in ("<=", ">=") else more & ~close
+
+
+def _calendar(part: Part) -> Calendar | None:
+    return None if part.column is None else part.column.calendar

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
+from dpbayes.schema.dates import Calendar
 
 FEWEST_PERSONS = 20  # different values of an identifier
 MOST_OF_PERSON = 100  # rows of one person
@@ -87,12 +88,13 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             )
     for name, formula in _sums(used, guesses, by_name):
         guesses[name].notes.append(f'True in all rows: rules = ["{name} == {formula}"]?')
-    for first, second in itertools.permutations(
-        [name for name in used if guesses[name].entry["type"] == "date"], 2
-    ):
-        days = [_days(by_name[name], guesses[name]) for name in (first, second)]
-        both = ~(days[0].isna() | days[1].isna())
-        if both.any() and (days[0] <= days[1])[both].all() and (days[0] < days[1])[both].any():
+    calendars = {name: c for name in used if (c := _calendar(guesses[name])) is not None}
+    for first, second in itertools.permutations(calendars, 2):
+        if calendars[first].seconds != calendars[second].seconds:
+            continue
+        a, b = (calendars[name].steps(by_name[name]) for name in (first, second))
+        both = ~(a.isna() | b.isna())
+        if both.any() and (a <= b)[both].all() and (a < b)[both].any():
             guesses[first].notes.append(f'True in all rows: rules = ["{first} <= {second}"]?')
 
 
@@ -191,5 +193,5 @@ def _are_equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
     return bool((np.abs(one[known] - other[known]) <= scale).all())
 
 
-def _days(values: pd.Series, guess: Guess) -> pd.Series:
-    return pd.to_datetime(values, errors="coerce", format=guess.entry.get("format", "ISO8601"))
+def _calendar(guess: Guess) -> Calendar | None:
+    return Calendar.of(guess.entry["type"], guess.entry.get("format"))

@@ -108,10 +108,11 @@ def test_what_is_missing_and_what_is_a_day():
     draft = text(found)
     assert "missing = true  # GUESSED: " in draft
     assert "lower = 2020-01-01  # GUESSED: " in draft
-    assert "# Time stamps are not supported; give the day.\n# [columns.at] left out" in draft
+    assert "lower = 2020-01-01 00:00:00  # GUESSED: " in draft
     schema = dpb.Schema.from_dict(tomllib.loads(draft))
     assert schema["seen"].type == "date"
     assert schema["seen"].missing == ("",)
+    assert schema["at"].type == "datetime"
     assert schema.validate(frame)["wage"].isna().sum() == 5
 
 

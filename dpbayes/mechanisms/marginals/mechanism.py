@@ -335,7 +335,7 @@ def auto_bins(column: Column, weight: float) -> BinRule:
         return steps + 1 if column.whole else _half_steps(column, values[:-1])
     near, far = sorted((abs(lower), abs(upper)))
     one_sign = lower * upper > 0
-    if column.type == "date":
+    if column.calendar is not None:
         return bins
     if one_sign and far <= WIDE * near and not column.whole:
         return _half_steps(column, np.linspace(lower, upper, bins + 1)[1:-1])

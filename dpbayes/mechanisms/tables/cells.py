@@ -78,7 +78,7 @@ class Axis:
         return [a if a == b else f"{a} to {b}" for a, b in named] + missing
 
     def _shown(self, end: float) -> str:
-        return self.column.shown(int(end)) if self.column.type == "date" else f"{end:g}"
+        return f"{end:g}" if self.column.calendar is None else self.column.shown(int(end))
 
     def encode(self, values: pd.Series) -> Ints:
         """Cell numbers, shape (n,), of validated values."""

@@ -98,7 +98,7 @@ def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     for name in map(str, frame):
         column, values = schema[name], frame[name]
         kind: Any = "int32"
-        if column.type == "date":  # text, as in other formats
+        if column.calendar is not None:  # text, as in other formats
             coded[name] = values.astype(object).where(values.notna(), "").astype(str)
             continue
         if column.levels:

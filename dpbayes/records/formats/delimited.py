@@ -461,7 +461,8 @@ def _numeric(frame: pd.DataFrame, schema: Schema | None) -> Numeric:
         numbers = {
             name: list(column.missing)
             for name, column in schema.columns.items()
-            if column.type != "date" and not any(isinstance(level, str) for level in column.levels)
+            if column.calendar is None
+            and not any(isinstance(level, str) for level in column.levels)
         }
         return {name: numbers[name] for name in map(str, frame) if name in numbers}
     number = rf"{_COMMA}|{_POINT}|\s*[+-]?\d+\s*"

@@ -113,7 +113,7 @@ def _blank_fits(column: Column, kind: int, length: int) -> bool:
     """True if a column of the schema accepts blanks of a file's column."""
     if kind == _TEXT:
         return column.optional
-    if column.type == "date":  # the number may be a day or a moment
+    if column.calendar is not None:  # the number may be a day or a moment
         return True
     # IBM floating point: the first blank, 32, is the exponent of 16 plus 64, the others a fraction.
     fraction = int.from_bytes((b" " * (length - 1)).ljust(7, b"\0")[:7]) / 2.0**56
