@@ -13,8 +13,9 @@ from dpbayes.cli.streams import say
 from dpbayes.cli.whole import CONFIDENTIAL
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import table_of
 from dpbayes.records.formats.source import place
-from dpbayes.records.overlap import Identity
 from dpbayes.synthesis.synthesizer import Synthesizer
 
 EXCEEDED = 1  # exit code if the claimed ε is exceeded
@@ -63,12 +64,10 @@ def audit(
         )
     synthesizer = model.synthesizer(chosen, allow_unproved=True)
     records = source.read(data, synthesizer.schema)
-    declared = synthesizer.schema.validate(records, show_values=show_values)
+    presented = identity_of(table_of(synthesizer.schema, records, show_values=show_values))
     ledger = account.open()
     if ledger is not None and account.account is not None:
-        ledger.record_audit(
-            account.account, Identity(records, declared), chosen.name, place(data), account.note
-        )
+        ledger.record_audit(account.account, presented, chosen.name, place(data), account.note)
     say(CONFIDENTIAL)
     violated = _answers(synthesizer, records, neighbours, posterior=posterior)
     if posterior:

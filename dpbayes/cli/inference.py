@@ -17,6 +17,9 @@ from dpbayes.inference.regressions import MODELS, formula_fit
 UNFIT = "the data sets, or what guarantee.json says of them, do not fit this analysis"
 
 
+FEW = 3  # degrees of freedom, with which an interval at 95 % has 3.2 standard errors on each side
+
+
 def combine(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="Folder with synthetic_1.csv ...")
@@ -48,5 +51,11 @@ def combine(
             table = combined.table(level)
     say(f"{model} {formula}: {combined.datasets} data sets {by}, rule {combined.rule!r}\n")
     say(table.to_string(float_format=lambda v: f"{v:.4g}"))
+    if few := int((table["df"] < FEW).sum()):
+        say_error(
+            f"warning: {few} of {len(table)} rows have fewer than {FEW} degrees of freedom: so few "
+            "data sets do not tell how uncertain they are, and their intervals are far too long. "
+            "More data sets give shorter ones; by marginals and score, twenty cost the ε of five."
+        )
     for text in dict.fromkeys(str(w.message) for w in caught):
         say_error(f"warning: {text}")

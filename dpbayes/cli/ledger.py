@@ -16,7 +16,9 @@ from dpbayes.publication.account import check_new
 from dpbayes.publication.ledger import STATES, Ledger, loss_in
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
-from dpbayes.records.overlap import Identity
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import table_of
+from dpbayes.records.formats.source import place
 from dpbayes.schema import Schema
 
 ledger_app = typer.Typer(
@@ -160,8 +162,8 @@ def accept(
     ledger = Ledger(url)
     public = Schema.from_toml(schema)
     records = source.read(data, public)
-    declared = public.validate(records, show_values=show_values)
-    shared = ledger.accept(account, Identity(records, declared))
+    presented = identity_of(table_of(public, records, show_values=show_values))
+    shared = ledger.accept(account, presented, place(data))
     if shared:
         say(f"Common records with other data sets: {', '.join(map(str, shared))}.")
     say_done(ledger.account(account).statement())

@@ -68,6 +68,11 @@ def draft(
         )
     if left_out := sum(not guess.entry for guess in guessed.values()):
         say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
+    if any(guess.of_persons for guess in guessed.values()):
+        say(
+            "Several rows may be of one person: fill in [cluster] in the file, or ε will be for a "
+            "row, not for a person."
+        )
     say_done(
         f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "
         f"public, or confirm it: dpbayes schema confirm {path}; then: dpbayes schema check {path}"

@@ -151,7 +151,9 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     typical = plain.iloc[[place]]
     pools = [corners(columns, typical), extremes(columns, typical)]
     if schema.kept:
-        pools.append(_plain(made_up(schema, MADE_UP, np.random.default_rng(1))))
+        others = _plain(made_up(schema, MADE_UP, np.random.default_rng(1)))
+        public = [name for name, column in schema.columns.items() if column.public]
+        pools.append(others.assign(**{name: typical[name].iloc[0] for name in public}))
     candidates = pd.concat([pool for pool in pools if len(pool)])
     candidates = candidates.drop_duplicates().reset_index(drop=True)
     fixed = any(column.public for column in schema.columns.values())

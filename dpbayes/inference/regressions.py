@@ -29,6 +29,7 @@ class Kind:
         most: required number of levels of the outcome; None for any number.
         above, below: bounds between which the outcome must lie, excluding the ends.
         intercept: the model has an intercept; otherwise it has cutpoints.
+        method: the optimiser; None for that of statsmodels.
     """
 
     module: str
@@ -39,6 +40,7 @@ class Kind:
     above: float = -np.inf
     below: float = np.inf
     intercept: bool = True
+    method: str | None = None
 
 
 KINDS: dict[str, Kind] = {
@@ -53,7 +55,7 @@ KINDS: dict[str, Kind] = {
     "beta": Kind("statsmodels.othermod.betareg", "BetaModel", above=0.0, below=1.0),
     "ordinal": Kind(
         "statsmodels.miscmodels.ordinal_model", "OrderedModel", lambda sm: {"distr": "logit"},
-        coded=True, intercept=False,
+        coded=True, intercept=False, method="bfgs",  # Nelder-Mead ends too early
     ),
 }  # fmt: skip
 MODELS = tuple(KINDS)
@@ -110,6 +112,8 @@ def formula_fit(
             _check_range(kind, model, y)
             X = X if kind.intercept else X.drop(columns="Intercept")
             quiet: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
+            if kind.method is not None:
+                quiet["method"] = kind.method
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # convergence is checked below
                 result = getattr(module, kind.name)(y, X, **kind.options(api)).fit(**quiet)

@@ -15,7 +15,7 @@ from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Link, Page, Section
-from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT
@@ -47,6 +47,7 @@ def statement_of(out: Path) -> dict[str, Any]:
 
 def write_pages(out: Path, confidential: bytes, public: bytes) -> None:
     """Write a page into each part of a release folder; OutputError if that is impossible."""
+    check_confidential(out)
     for folder, content, mode in ((CONFIDENTIAL, confidential, 0o600), (RELEASE, public, 0o644)):
         try:
             write_whole(out / folder / PAGE, content, mode)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.core.errors import DpbayesError, GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.mechanisms.base import Mechanism
@@ -147,6 +147,11 @@ def make_plan(
     check_room(rows, len(schema.columns), 1 if datasets is None else datasets)
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         raise GuaranteeError(f"runs = {runs!r} must be a whole number, from 1 to {MOST_RUNS:,}.")
+    if schema.guesses:
+        raise SchemaError(
+            f"the schema has guesses left: {schema.guesses}. No strict release can be planned: "
+            "confirm or replace each from public knowledge (`dpbayes schema confirm`)."
+        )
     for total in totals:
         check_epsilon(total)
     population = Population.of(schema, reference)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,8 @@ from dpbayes.privacy.accounting import (
     stated_left,
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount
+
+LARGEST = 1e300  # ε of a budget, to which the database holds, too
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,10 @@ class Account:
 def check_new(name: str, epsilon: float, delta: float, adjacency: str) -> None:
     """Raise LedgerError or GuaranteeError unless a new account can have these values."""
     # The budget covers many releases: limits on the ε of a single one do not apply.
-    if not 0 < epsilon < math.inf:
-        raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
+    if not 0 < epsilon < LARGEST:
+        raise GuaranteeError(
+            f"epsilon = {epsilon!r} must be a number above 0 and below {LARGEST:g}."
+        )
     check_delta(delta)
     if adjacency not in ADJACENCIES:
         raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")

@@ -19,7 +19,7 @@ from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
 
-VERSION = 2  # version of the tables
+VERSION = 1  # version of the tables
 OVERLAP = 0.5  # share of the smaller data set; ``Ledger.create`` may set another
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _CREATION_LOCK = 20_240_935  # arbitrary; other programs are unlikely to use the same
@@ -127,7 +127,6 @@ def _known_records(metadata: sa.MetaData) -> None:
 def _entries(metadata: sa.MetaData) -> None:
     """Define the table of releases, choices and audits: cost per record, author and state."""
     # ``datasets`` counts private draws; ``records`` is the largest number of records of a person.
-    # ``given`` and ``declared`` are salted hashes of the records: all columns, and those declared.
     sa.Table(
         "entry",
         metadata,
@@ -146,8 +145,6 @@ def _entries(metadata: sa.MetaData) -> None:
         _column("actor", sa.String(200)),
         _column("host", sa.String(200)),
         _column("process", sa.Integer),
-        _column("given", sa.String(64)),
-        _column("declared", sa.String(64)),
         _column("directory", sa.Text),
         _column("note", sa.Text),
         sa.CheckConstraint("state IN ('reserved', 'writing', 'released', 'void', 'lost')"),

@@ -37,7 +37,6 @@ from dpbayes.publication.recognition import (
     KnownRecords,
     Overlap,
     Policy,
-    hashes,
     overlaps,
     remember,
     require_own,
@@ -47,12 +46,12 @@ from dpbayes.publication.url import redact
 from dpbayes.records.overlap import Identity
 
 STATES = ("reserved", "writing", "released", "void", "lost")
-Kind = Literal["release", "choice", "audit"]
+Kind = Literal["release", "choice", "audit", "accept"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Ledger entry of a release, choice or audit: its author, process and state."""
+    """Ledger entry of a release, choice, audit or assertion: its author, process and state."""
 
     number: int
     id: str
@@ -194,7 +193,7 @@ class Ledger:
         with self._database.reading() as connection:
             result = connection.execute(query)
             frame = pd.DataFrame(result.mappings().all(), columns=list(result.keys()))
-        return frame.drop(columns=["dataset_id", "given", "declared"]).set_index("number")
+        return frame.drop(columns="dataset_id").set_index("number")
 
     @cached_property
     def _policy(self) -> Policy:
@@ -274,10 +273,8 @@ class Ledger:
                 "mechanism": claim.mechanism,
             }
             counts = {"datasets": claim.draws, "records": claim.cluster}
-            of_records = hashes(connection, account.id, known)
             costs = {**counts, **_columns(once, per_dataset)}
-            values = {**description, **costs, **of_records}
-            self._insert(connection, account, values, directory, note)
+            self._insert(connection, account, {**description, **costs}, directory, note)
             return None
 
         refused = self._database.serially(work)
@@ -298,14 +295,24 @@ class Ledger:
             account = self._account(connection, name)
             require_own(connection, account.id, known)
             remember(connection, account.id, known, _now())
-            description = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
-            costs = {"mechanism": mechanism, "datasets": 1, "records": 1}
-            costs |= _columns(NOTHING, NOTHING)
-            of_records = hashes(connection, account.id, known)
-            values = {**description, **costs, **of_records}
-            self._insert(connection, account, values, directory, note)
+            self._insert_free(connection, account, "audit", mechanism, directory, note)
 
         self._database.serially(work)
+
+    def _insert_free(
+        self,
+        connection: sa.Connection,
+        account: Account,
+        kind: Kind,
+        mechanism: str,
+        directory: Path,
+        note: str,
+    ) -> None:
+        """Record what costs nothing."""
+        description = {"id": secrets.token_hex(16), "kind": kind, "state": "released"}
+        costs = {"mechanism": mechanism, "datasets": 1, "records": 1}
+        costs |= _columns(NOTHING, NOTHING)
+        self._insert(connection, account, {**description, **costs}, directory, note)
 
     def _insert(
         self,
@@ -330,17 +337,19 @@ class Ledger:
             )
         )
 
-    def accept(self, name: str, identity: Identity) -> list[Overlap]:
+    def accept(
+        self, name: str, identity: Identity, directory: Path = Path(), note: str = ""
+    ) -> list[Overlap]:
         """Add records to the account of a data set, on a curator's assertion.
 
         The curator asserts that they are a corrected version about the same persons, or that they
-        are about other persons than the data sets that they overlap with. Records that came to
-        another account by mistake, without a release, leave it.
+        are about other persons than the data sets that they overlap with. Another account that has
+        them by mistake, and never paid for anything, forgets what it took in.
 
         Returns:
             Data sets with common records, and their shares.
         Raises:
-            LedgerError: another data set paid for a release or a choice from exactly these records.
+            LedgerError: exactly these records belong to an account that paid for a release.
         """
         known = self._found(identity)
 
@@ -348,6 +357,7 @@ class Ledger:
             account = self._account(connection, name)
             take_in(connection, account.id, known)
             remember(connection, account.id, known, _now())
+            self._insert_free(connection, account, "accept", "", directory, note)
             return overlaps(connection, account.id, known)
 
         return self._database.serially(work)

@@ -65,7 +65,7 @@ def _check_contents(out: Path) -> None:
             f"{str(out)!r} holds a release that was not finished ({unfinished[0].name}). Run "
             "`dpbayes ledger resolve` if it had a ledger; otherwise remove that folder."
         )
-    _check_confidential(out)
+    check_confidential(out)
     own = {RELEASE, CONFIDENTIAL}
     names = [] if not out.is_dir() else [path.name for path in out.iterdir()]
     if others := [name for name in names if name not in own and not name.startswith(".")]:
@@ -155,7 +155,7 @@ class Output:
         Raises:
             OutputError: as ``check_output``: others could read what will be written.
         """
-        for path in _check_confidential(self.path):
+        for path in check_confidential(self.path):
             path.chmod(0o700 if path.is_dir() else 0o600)
 
 
@@ -231,7 +231,7 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _check_confidential(out: Path) -> list[Path]:
+def check_confidential(out: Path) -> list[Path]:
     """Check that OUT/confidential and all in it belong to this user, and that nothing is a link.
 
     Returns:

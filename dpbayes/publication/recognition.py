@@ -126,7 +126,7 @@ def require_own(connection: sa.Connection, account: int, presented: KnownRecords
         return
     if not own and (others := owners.certain or owners.same):
         other = others[0]
-        bound = bool(owners.certain) and _paid(connection, other, presented)
+        bound = bool(owners.certain) and _paid(connection, other)
         they_are = "other persons, or came to that account by mistake"
         raise LedgerError(
             f"these records are those of data set {owners.names[other]!r} in the ledger. Release "
@@ -158,69 +158,40 @@ def _accept(name: str, they_are: str) -> str:
 def take_in(connection: sa.Connection, account: int, presented: KnownRecords) -> None:
     """Let records belong to the account, as a curator asserts, whatever they resemble.
 
-    An account that took in the same records, but never paid for them, forgets them: otherwise a
-    name that was mistyped once would bind them for ever.
+    An account that took in the same records, but never paid for anything, forgets what it knows:
+    otherwise a name that was mistyped once would bind them for ever.
 
     Raises:
-        LedgerError: another account paid for exactly these records.
+        LedgerError: the records are those of another account, which has paid.
     """
     owners = _Owners.of(connection, presented)
     others = [] if presented.empty else [other for other in owners.certain if other != account]
     for other in others:
-        if not _paid(connection, other, presented):
-            _forget(connection, other, presented)
+        if not _paid(connection, other):
+            _forget(connection, other)
         elif account not in owners.certain:
             raise LedgerError(
-                f"data set {owners.names[other]!r} in the ledger has paid for a release or a "
-                "choice from these records. Release them from that account: one set of persons "
-                "has one budget."
+                f"these records are those of data set {owners.names[other]!r} in the ledger, which "
+                "has paid for a release or a choice. Release them from that account: one set of "
+                "persons has one budget."
             )
 
 
-def hashes(connection: sa.Connection, account: int, presented: KnownRecords) -> dict[str, str]:
-    """Salted hashes of the records for an entry; the same for a frame as for chunks."""
-    salt = _salt(connection, account)
-    given, declared = (salted(salt, d[-1]) for d in (presented.given, presented.declared))
-    return {"given": given, "declared": declared}
-
-
-def _paid(connection: sa.Connection, account: int, presented: KnownRecords) -> bool:
-    """True if the account has paid for a release or a choice from exactly these records."""
-    told = {"given": presented.telling, "declared": presented.columns_tell}
-    of_records = hashes(connection, account, presented)
-    return any(
-        _has_entry(connection, account, column, of_records[column])
-        for column, tell in told.items()
-        if tell
-    )
-
-
-def _has_entry(connection: sa.Connection, account: int, column: str, value: str) -> bool:
+def _paid(connection: sa.Connection, account: int) -> bool:
+    """True if the account has paid for a release or a choice."""
     table = TABLES.entry
     query = sa.select(table.c.number).where(
         table.c.dataset_id == account,
-        table.c[column] == value,
         table.c.state != "void",
-        table.c.kind != "audit",
+        table.c.kind.in_(("release", "choice")),
     )
     return connection.execute(query).first() is not None
 
 
-def _forget(connection: sa.Connection, account: int, presented: KnownRecords) -> None:
-    """Delete the digests of records from an account; sketches stay, and refuse what is like them.
-
-    The declared columns may be, by chance, those of other records that it paid for.
-    """
-    salt = _salt(connection, account)
-    values = {salted(salt, digest) for digest in presented.given}
-    declared = hashes(connection, account, presented)["declared"]
-    if not _has_entry(connection, account, "declared", declared):
-        values |= {salted(salt, digest) for digest in presented.declared}
-        values |= _compared(salt, presented)
-    table = TABLES.fingerprint
-    connection.execute(
-        table.delete().where(table.c.dataset_id == account, table.c.value.in_(values))
-    )
+def _forget(connection: sa.Connection, account: int) -> None:
+    """Delete all that an account knows records by."""
+    for table in (TABLES.fingerprint, TABLES.sketch):
+        connection.execute(table.delete().where(table.c.dataset_id == account))
 
 
 def _salt(connection: sa.Connection, account: int) -> str:

@@ -114,12 +114,27 @@ def identity_of(table: Table) -> Identity:
     if isinstance(table, ChunkedTable):
         return ChunkedIdentity(table.original, table)
     assert isinstance(table, InMemoryTable)
-    return Identity(table.original, table.frame)
+    return Identity(table.original, with_days(table.schema, table.frame))
+
+
+def with_days(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
+    """Validated records with days and moments as ISO texts.
+
+    So they are the same whether a schema declares a column as days, as moments in any step, or as
+    levels in ISO form.
+    """
+    written = {}
+    for name, column in schema.columns.items():
+        if column.calendar is not None:
+            codes, steps = pd.factorize(records[name])
+            texts = np.array([*map(column.calendar.iso, steps), None], dtype=object)
+            written[name] = texts[codes]
+    return records.assign(**written)
 
 
 def _traced(schema: Schema, key: bytes, part: pd.DataFrame) -> ChunkSketch:
     """Sums and sketches of one chunk."""
-    declared = schema.typed(part)
+    declared = with_days(schema, schema.typed(part))
     columns = sorted(declared.columns)
     rows = ["\x1f".join(("\x1f".join(columns), text)) for text in row_texts(declared)[1]]
     views = {name: cell_texts(declared[name]) for name in columns}

@@ -127,12 +127,15 @@ class _Hashed:
         """Add columns in order until their rows tell records apart; None if they never do."""
         chosen: list[int] = []
         sums, size = np.zeros(self.cells.shape[1], dtype=np.uint64), 0
-        for column in range(len(self.cells)):
-            if column in without:
+        every = [column for column in range(len(self.cells)) if column not in without]
+        # Twice: numbers of persons and waves tell all rows apart, but are those of other panels,
+        # too. Then columns count that were passed over, as they told nothing more apart.
+        for column in every + every:
+            if column in chosen:
                 continue
             longer = sums + self.cells[column]
             rows = self.distinct(longer)
-            if rows.size < LEAST_GAIN * size:
+            if size < enough * self.part and rows.size < LEAST_GAIN * size:
                 continue
             chosen.append(column)
             sums, size = longer, rows.size

@@ -159,6 +159,11 @@ class Calendar:
         """Text of a number of steps."""
         return self._text(self.moment(steps))
 
+    def iso(self, steps: float) -> str:
+        """ISO text of a number of steps, the same for a moment at midnight as for its day."""
+        text = self.moment(steps).isoformat(" ")
+        return text.removesuffix(" 00:00:00")
+
     def texts(self, values: pd.Series) -> pd.Series:
         """Texts of steps, None where missing; shape (n,)."""
         moments = self.moments(values.fillna(0).to_numpy())

@@ -40,11 +40,13 @@ class Guess:
         entry: guessed values by key of the schema; empty for a column that is left out.
         why: comment for each key.
         notes: comments on the column.
+        of_persons: true if the column may tell which rows are a person's.
     """
 
     entry: dict[str, Any] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    of_persons: bool = False
 
     def say(self, key: str, value: object, why: str) -> None:
         """Add a key, its guessed value, and the reason for it."""
@@ -68,6 +70,7 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
     codes = {name: pd.factorize(values)[0] for name, values in by_name.items()}
     for name in [name for name in by_name if _is_identifier(name, codes)]:
         most = int(np.bincount(codes[name][codes[name] >= 0]).max())
+        guesses[name].of_persons = True
         guesses[name].leave_out(
             f"Each of {codes[name].max() + 1:,} values stands in up to {most} rows: an identifier "
             "of persons? Then ε can be stated for all rows of a person:",

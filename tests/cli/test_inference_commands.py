@@ -54,6 +54,20 @@ def test_combine(release):
     assert "warning: no rule fits mechanism 'censored'" in clamped.stderr
 
 
+def test_intervals_of_too_few_data_sets_are_marked(release):
+    """By reiter2002 their degrees of freedom can be next to 0, and the intervals without end."""
+    rng = np.random.default_rng(3)
+    for i in (1, 2, 3):
+        x = rng.normal(size=60)
+        frame = pd.DataFrame({"y": 1 + 2 * x + rng.normal(size=60), "x": x})
+        frame.to_csv(release / f"synthetic_{i}.csv", index=False)
+    done = dpbayes("combine", release, "--formula", "y ~ x", "--rule", "reiter2002")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("x ", "Inter"))]
+    few = sum(float(row[3]) < 3 for row in rows)
+    assert few
+    assert f"warning: {few} of 2 rows have fewer than 3 degrees of freedom" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [

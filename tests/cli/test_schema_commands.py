@@ -228,3 +228,17 @@ def test_a_check_refuses_what_a_synthesis_refuses(schema, message, tmp_path):
 def test_json_for_editors(survey):
     done = dpbayes("schema", "json", cwd=survey)
     jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))
+
+
+def test_a_draft_says_that_rows_may_be_of_one_person(tmp_path):
+    """Otherwise ε is for a row, and nobody was told."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"id": np.repeat(np.arange(100), 4), "wave": np.tile(np.arange(4), 100),
+         "visits": rng.integers(0, 30, 400)}
+    )  # fmt: skip
+    frame.to_csv(tmp_path / "panel.csv", index=False)
+    said = dpbayes("schema", "draft", "panel.csv", cwd=tmp_path)
+    assert "Several rows may be of one person: fill in [cluster]" in said.stdout
+    frame.drop(columns="id").to_csv(tmp_path / "plain.csv", index=False)
+    assert "[cluster]" not in dpbayes("schema", "draft", "plain.csv", cwd=tmp_path).stdout

@@ -244,7 +244,7 @@ def test_records_are_known_again(url):
     ledger.accept("cps", corrected)
     reserve(ledger, identity=corrected)
     reserve(ledger)
-    with pytest.raises(LedgerError, match="data set 'cps' in the ledger has paid"):
+    with pytest.raises(LedgerError, match="data set 'cps' in the ledger, which has paid"):
         ledger.accept("other", corrected)
     assert ledger.account("other").spent[0] == 0
 

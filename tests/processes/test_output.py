@@ -1,6 +1,7 @@
 """The folder OUT: one process at a time, and nobody else near what is confidential."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import OutputError
 from dpbayes.publication import output as module
+from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import LOCK, check_output, check_writable, held
 from dpbayes.publication.resolve import resolve
 from dpbayes.synthesis.release import Release
@@ -236,6 +238,31 @@ def test_a_release_is_not_finished_beside_a_writer(ledger, holder, fit, tmp_path
     (done,) = resolve(ledger, "e" * 32)
     assert done.state == "lost"
     assert not (tmp_path / "out" / LOCK).exists()
+
+
+def test_a_ledger_that_is_older_than_a_release_gives_nothing_back(
+    ledger, fit, tmp_path, monkeypatch
+):
+    """A backup from between the reservation and the draw was restored after the release."""
+    out, backup = tmp_path / "out", tmp_path / "backup.db"
+    file, reserve = Path(ledger.url), Ledger.reserve
+
+    def reserve_and_copy(self, *arguments, **options):
+        reserve(self, *arguments, **options)
+        shutil.copy(file, backup)
+
+    monkeypatch.setattr(Ledger, "reserve", reserve_and_copy)
+    child = os.fork()
+    if not child:
+        dpb.publish(fit, out, ledger=ledger, dataset="cps")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    shutil.copy(backup, file)
+    restored = Ledger(file)
+    assert [entry.state for entry in restored.unresolved()] == ["reserved"]
+    (done,) = resolve(restored)
+    assert done.state == "released"
+    assert restored.account("cps").spent[0] == pytest.approx(releases.EPSILON)
 
 
 def test_a_resolved_release_leaves_no_lock(ledger, fit, tmp_path, monkeypatch):

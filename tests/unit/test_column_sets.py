@@ -130,3 +130,28 @@ def test_a_column_that_is_cut_at_the_top_still_tells_records_apart(heavy):
     assert largest_share(sketches(table), sketches(part)) >= 0.5
     others = pd.DataFrame({"income": rng.permutation(10**6)[:N], "sex": table.sex})
     assert largest_share(sketches(table), sketches(others)) < 0.4
+
+
+def panel(seed, persons=300, waves=3):
+    """Numbers of persons and waves tell all rows apart, but are those of other panels, too."""
+    rng = np.random.default_rng(seed)
+    n = persons * waves
+    return pd.DataFrame(
+        {
+            "id": np.repeat(np.arange(persons), waves),
+            "time": np.tile(np.arange(waves), persons),
+            "sex": np.repeat(rng.choice(["f", "m"], persons), waves),
+            "age": np.repeat(rng.integers(20, 80, persons), waves),
+            "score": rng.integers(0, 6, n),
+            "dose": rng.integers(0, 4, n),
+        }
+    )
+
+
+@pytest.mark.parametrize("left_out", ["score", "dose", "sex", "age"])
+def test_a_panel_is_known_again_without_a_column(left_out):
+    """The attack: the numbers of the design told all rows apart, and no further column counted."""
+    ours, theirs = sketches(panel(1)), sketches(panel(1).drop(columns=left_out))
+    assert largest_share(ours, theirs) >= 0.5
+    others = sketches(panel(2).drop(columns=left_out))
+    assert largest_share(ours, others) < 0.4

@@ -19,6 +19,7 @@ from dpbayes.mechanisms.marginals.levels import ColumnLevels
 from dpbayes.mechanisms.marginals.margins import NormalCounts, fit_shares, reconciled
 from dpbayes.mechanisms.marginals.mechanism import CURVED, auto_bins
 from dpbayes.mechanisms.marginals.relations import (
+    Conditional,
     RelationBlock,
     Target,
     fit_conditional,
@@ -605,3 +606,30 @@ def test_matched_counts_are_met_by_few_changes():
     found = match_margins(chances, drawn, counts, rng)
     np.testing.assert_array_equal(np.bincount(found, minlength=4), counts)
     assert (found != drawn).sum() == np.maximum(before - counts, 0).sum()
+
+
+@pytest.mark.parametrize("tilt", [5.0, 100.0, 2000.0, 2e4])
+@pytest.mark.parametrize("slope", [0.0, 1.0, 30.0])
+def test_a_group_that_is_all_but_empty_stays_so(tilt, slope):
+    """Others' probabilities underflowed, and no balancing brought them back."""
+    mass = np.array([1e-9, 0.3, 0.7]) / (1 + 1e-9)
+    phi = np.random.default_rng(0).normal(size=(500, 1))
+    weights = [np.array([[tilt, slope]])]
+    relation = Conditional(mass, [np.array([[1.0], [0.0], [0.0]])], weights, np.zeros(3))
+    found = relation.balanced([phi], None).probabilities([phi]).mean(axis=0)
+    assert np.abs(found - mass).sum() < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_level_without_a_share_takes_no_rows(seed):
+    """Its noisy pairs had drawn weights that gave it every row of a data set, now and then."""
+    rng = np.random.default_rng(seed)
+    mass = np.array([0.0, 0.3, 0.7])
+    groups = np.array([[-1 / np.sqrt(1e-9), 0.0], [0.0, -1.5], [0.0, 0.65]])
+    psi = rng.normal(size=(800, 2))
+    mean = rng.normal(0, 0.3, size=(2, 2))
+    target = Target(800.0, mean, np.full((2, 2), 400.0**2), np.full((2, 2), 0.9))
+    block = RelationBlock(groups, target, psi, psi)
+    found = fit_conditional(mass, [block], rng=rng).probabilities([psi]).mean(axis=0)
+    assert found[0] < 1e-3
+    assert found[1] == pytest.approx(0.3, abs=0.01)

@@ -175,3 +175,11 @@ def test_a_plan_names_what_is_best_and_what_cannot_be_had():
 def test_reference_records_that_do_not_fit_are_refused():
     with pytest.raises(DpbayesError):
         make_plan(SMALL, 10, reference=pd.DataFrame({"a": [1]}))
+
+
+def test_a_draft_is_not_planned_before_its_guesses_are_confirmed():
+    """Otherwise each mechanism is refused in turn, for no reason that helps."""
+    column = {"type": "count", "upper": 9, "guessed": ["upper"]}
+    schema = dpb.Schema.from_dict({"columns": {"x": column, "y": {"type": "binary"}}})
+    with pytest.raises(dpb.SchemaError, match=r"guesses left: .*upper"):
+        make_plan(schema, 500)

@@ -289,3 +289,23 @@ def test_a_last_chain_draws_no_more_than_is_released():
         assert found.questions == 5
         assert found.substitution.plain == pytest.approx(2.0)
         assert not found.violated
+
+
+def test_neighbours_of_a_schema_with_rules_keep_public_values():
+    """Otherwise an audit accuses what is exact of public columns."""
+    schema = dpb.Schema.from_dict(
+        {
+            "rules": ["w <= 200"],
+            "columns": {
+                "z": {"type": "categorical", "levels": ["a", "b", "c"], "public": True},
+                "w": {"type": "count", "upper": 300},
+            },
+        }
+    )
+    rng = np.random.default_rng(0)
+    records = pd.DataFrame({"z": rng.choice(["a", "b", "c"], 60), "w": rng.integers(0, 200, 60)})
+    records = schema.validate(records)
+    tables = neighbours(schema, records, 12)
+    assert len(tables) > 6
+    for found in tables:
+        assert found.table["z"].tolist() == records["z"].tolist()

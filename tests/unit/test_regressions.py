@@ -233,3 +233,14 @@ def test_mixed_posteriors_cover_where_the_theory_says_so():
     low, high = combine(means, np.full((m, runs), 1 / rows), "mixture").interval()
     covered = ((low < truth) & (truth < high)).mean()
     assert abs(covered - 0.95) < 4 * 0.007
+
+
+def test_an_ordinal_outcome_of_six_levels_is_fitted():
+    """Nelder and Mead's simplex ends before it is there."""
+    rng = np.random.default_rng(1)
+    x, z = rng.normal(size=(2, 2000))
+    latent = 0.5 * x - 0.3 * z + rng.logistic(size=2000)
+    frame = pd.DataFrame({"y": np.digitize(latent, [-2, -1, 0, 1, 2]) + 1, "x": x, "z": z})
+    estimates, errors = formula_fit("y ~ x + z", "ordinal")(frame)[:2]
+    assert estimates["x"] == pytest.approx(0.5, abs=5 * errors["x"])
+    assert estimates["z"] == pytest.approx(-0.3, abs=5 * errors["z"])

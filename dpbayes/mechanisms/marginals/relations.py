@@ -118,8 +118,9 @@ class Conditional:
     def balanced(self, phis: Sequence[Floats], left: Floats | None) -> Conditional:
         """Choose shifts that make the groups' mean probabilities equal to their shares.
 
-        By iterative proportional fitting. A group that rules allow in too few rows for its share
-        gets as large a share as they allow.
+        By iterative proportional fitting, on logs: drawn weights of a group that is all but empty
+        can be so large that the probabilities of all others underflow. A group that rules allow in
+        too few rows for its share gets as large a share as they allow.
         """
         size = len(phis[0])
         rows = np.linspace(0, size - 1, min(size, _BY)).astype(np.int64)
@@ -127,11 +128,11 @@ class Conditional:
         logits = self._log + (tilt if left is None else tilt + left[rows])
         shift = np.zeros(len(self.mass))
         for _ in range(_BALANCING):
-            mean = softmax(logits + shift).mean(axis=0)
-            if np.abs(mean - self.mass).sum() < _BALANCED:
+            log_mean = _log_mean(logits + shift)
+            if np.abs(np.exp(log_mean) - self.mass).sum() < _BALANCED:
                 break
-            present = (mean > _RARE) & (self.mass > 0)
-            shift[present] += np.log(self.mass[present] / mean[present])
+            present = (log_mean > -np.inf) & (self.mass > 0)
+            shift[present] += self._log[present] - log_mean[present]
         return replace(self, shift=shift)
 
 
@@ -139,6 +140,15 @@ def softmax(logits: Floats) -> Floats:
     """Softmax along the last axis."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def _log_mean(logits: Floats) -> Floats:
+    """Log of the mean probability of each group, shape (G,), for logits of shape (N, G)."""
+    highest = logits.max(axis=1, keepdims=True)
+    logs = logits - highest - np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
+    most = np.maximum(logs.max(axis=0), np.finfo(float).min)  # -inf where a group has no row
+    with np.errstate(divide="ignore"):
+        return np.asarray(most + np.log(np.exp(logs - most).mean(axis=0)))
 
 
 def fit_conditional(
@@ -159,6 +169,7 @@ def fit_conditional(
         left: as for ``Conditional.probabilities``.
     """
     mass = np.maximum(mass, _RARE)
+    empty = mass == _RARE
     if left is not None:  # a group that rules exclude in every row has no share
         mass = np.where(np.isfinite(left).any(axis=0), mass, 0.0)
     fit = _Mode(mass / mass.sum(), blocks, left)
@@ -170,7 +181,10 @@ def fit_conditional(
         # large that others' probabilities underflow, and no balancing brings them back.
         fit.split(weights)[0][:, 0] = mode
     # A draw, or a search that was cut short, need not reproduce the shares.
-    bases, phis = [block.basis for block in blocks], [block.phi for block in blocks]
+    # The functions of a group are the larger, the smaller its share; of an empty one they would
+    # decide for it, or against it, in every row.
+    bases = [np.where(empty[:, None], 0.0, block.basis) for block in blocks]
+    phis = [block.phi for block in blocks]
     conditional = Conditional(fit.mass, bases, fit.split(weights), np.zeros(len(mass)))
     return conditional.balanced(phis, left)
 
