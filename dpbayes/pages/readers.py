@@ -109,9 +109,10 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
     sets = "one data set" if m == 1 else f"{m} data sets"
     text = [
         *unit,
-        "These data are synthetic: values were drawn from a model of confidential records, so that "
-        "distributions and relations are near those of the records and rare combinations need not "
-        f"be. There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
+        "These data are synthetic: values were drawn from a model of confidential records. Columns "
+        "are near those of the records; relations between columns as far as the model and the "
+        "noise let them, and rare combinations need not be. "
+        f"There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
     ]
     public = [str(name) for name in data if name not in made]
     if made and public:

@@ -183,3 +183,20 @@ def test_a_draft_is_not_planned_before_its_guesses_are_confirmed():
     schema = dpb.Schema.from_dict({"columns": {"x": column, "y": {"type": "binary"}}})
     with pytest.raises(dpb.SchemaError, match=r"guesses left: .*upper"):
         make_plan(schema, 500)
+
+
+def test_a_plan_recommends_nothing_that_a_release_refuses():
+    """``score`` needs twenty rows to a group, which is known beforehand."""
+    levels = [f"class {k}" for k in range(133)]
+    schema = dpb.Schema.from_dict(
+        {
+            "columns": {
+                "y": {"type": "continuous", "lower": 0, "upper": 60},
+                "class": {"type": "categorical", "levels": levels, "public": True},
+            }
+        }
+    )
+    model = dpb.Regression("y ~ 1 + (1 | class)", "normal")
+    plan = make_plan(schema, 2287, totals=(1.0,), model=model, runs=1)
+    assert "2,287 rows in 133 groups" in plan.refused["score"]
+    assert "score" in make_plan(schema, 2700, totals=(1.0,), model=model, runs=1).expected

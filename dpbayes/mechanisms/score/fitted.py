@@ -45,7 +45,6 @@ from dpbayes.mechanisms.score.simulated import (
     without_coordinates,
 )
 from dpbayes.privacy.noise import Noise
-from dpbayes.privacy.statistic import RADIAL
 from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.scored import NOISE
@@ -59,9 +58,6 @@ NOT_YET = (
     "mechanism 'score' has a posterior only after sample(), which pays for it and returns it as "
     "release.posterior: it is released together with the data sets."
 )
-# Least rows per group. With fewer, sums are not linear enough in the effects, and the iteration of
-# ``Hierarchical`` moves from point to point without settling.
-PER_GROUP = 20
 BINS = (6, 24)  # fewest and most bins of the table
 PER_BIN = 2.0  # records times the table's epsilon, in each bin
 
@@ -129,18 +125,7 @@ class FittedScore(Fitted[ScorePosterior]):
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
         rounds = rounds_of(task.rows, len(self._simulator.fixed), group_sizes(on.model))
-        widest = max(rounds.parameters, *(width for _, width in rounds.groups), 0)
-        if rounds.rho is None and widest > RADIAL:
-            raise GuaranteeError(
-                f"the model has {widest} parameters, or effects of a group; noise for a pure ε is "
-                f"drawn for up to {RADIAL}. Leave out terms, or give a `delta`."
-            )
-        most_groups = max((groups for groups, _ in rounds.groups), default=0)
-        if most_groups * PER_GROUP > rounds.rows:
-            raise GuaranteeError(
-                f"{rounds.rows:,} rows in {most_groups:,} groups: mechanism 'score' needs "
-                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take anchored."
-            )
+        rounds.check()
         self._rounds = rounds
         lengths = [rounds.length(part) for part in rounds.sums]
         parts: dict[str, Any] = {

@@ -128,6 +128,7 @@ class Score(NoisyMechanism[FittedScore]):
         groups = group_sizes(model)
         d = model.parameters - sum(count * width for count, width in groups)
         rounds = self.rounds(rows, d, groups)
+        rounds.check()
         information = rows * rounds.spent(1.0) / (rounds.moves * d)
         # A sum of scores has variance ``rows`` under the model. Noise added to it loses as much
         # information as a smaller number of records would.

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.score.clipped import GRAINS
 from dpbayes.privacy.accounting import zcdp_epsilon
-from dpbayes.privacy.statistic import scale_for
+from dpbayes.privacy.statistic import RADIAL, scale_for
 
 # Parts of the budget: for the table of outcomes with a delta; at most for it without one; and, of
 # the rest, for the first of the two sums over all records.
@@ -23,6 +24,9 @@ COUNTED, EACH = 20.0, 4.0
 # Clipping lengths: the minimum as a multiple of sqrt(d), the maximum, and the share of the variance
 # of a sum of scores that noise may add where there is more than enough ε.
 LEAST, MOST, ADDED = 0.8, 12.0, 0.3
+# Least rows per group. With fewer, sums are not linear enough in the effects, and the iteration of
+# ``Hierarchical`` moves from point to point without settling.
+PER_GROUP = 20
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,21 @@ class Rounds:
     clip: float | None = None
     delta: float = 0.0
     groups: tuple[tuple[int, int], ...] = ()
+
+    def check(self) -> None:
+        """Raise GuaranteeError if the mechanism has no answer of such a size."""
+        widest = max(self.parameters, *(width for _, width in self.groups), 0)
+        if self.rho is None and widest > RADIAL:
+            raise GuaranteeError(
+                f"the model has {widest} parameters, or effects of a group; noise for a pure ε is "
+                f"drawn for up to {RADIAL}. Leave out terms, or give a `delta`."
+            )
+        most_groups = max((groups for groups, _ in self.groups), default=0)
+        if most_groups * PER_GROUP > self.rows:
+            raise GuaranteeError(
+                f"{self.rows:,} rows in {most_groups:,} groups: mechanism 'score' needs "
+                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take anchored."
+            )
 
     @property
     def table(self) -> float:
