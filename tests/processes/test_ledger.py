@@ -415,6 +415,125 @@ def test_what_a_curator_took_in_is_released_in_any_order_and_in_chunks(url, chun
         reserve(ledger, name="second", identity=identity)
 
 
+@both
+@pytest.mark.parametrize("slip", ["audit", "void", "accept"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_records_that_came_to_a_wrong_account_leave_it(url, slip, chunked):
+    """A curator moves them, with all that knows them; nothing was paid for there."""
+    identity, fewer, _ = narrowed(**survey())
+    presented = identity
+    if chunked:
+        parts = dpb.Chunks.of(lambda: [identity.given[:200], identity.given[200:]])
+        presented = identity_of(table_of(schema_of("yzx"), parts))
+    ledger = Ledger.create(url)
+    for name in ("wrong", "right"):
+        ledger.add_dataset(name, epsilon=1)
+    if slip == "audit":
+        ledger.record_audit("wrong", identity, "laplace", Path("/nowhere"))
+    elif slip == "accept":
+        ledger.accept("wrong", identity)
+    else:
+        ledger.void(reserve(ledger, name="wrong", identity=identity))
+    with pytest.raises(LedgerError, match=r"came to that account by mistake.*for account 'right'"):
+        reserve(ledger, name="right", identity=presented)
+    ledger.accept("right", presented)
+    reserve(ledger, name="right", identity=presented)
+    reserve(ledger, name="right", identity=identity)
+    with pytest.raises(LedgerError, match="of data set 'right' in the ledger"):
+        reserve(ledger, name="wrong", identity=identity)
+    with pytest.raises(LedgerError, match="'right' in the ledger, which has paid"):
+        ledger.accept("wrong", identity)
+    with pytest.raises(LedgerError):  # other columns of the same file
+        reserve(ledger, name="wrong", identity=fewer)
+
+
+@both
+@pytest.mark.parametrize("state", ["reserved", "released", "lost", "choice"])
+def test_records_that_were_paid_for_stay(url, state):
+    """Also with a column more that the schema does not declare, and in other columns."""
+    identity, fewer, _ = narrowed(**survey())
+    wider = Identity(identity.given.assign(line=range(len(identity.given))), identity.records)
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    if state == "choice":
+        ledger.reserve("first", CLAIM, identity, "c" * 32, Path("/nowhere"), kind="choice")
+    else:
+        entry = reserve(ledger, name="first", identity=identity)
+        if state == "released":
+            ledger.writing(entry)
+            ledger.released(entry)
+        elif state == "lost":
+            ledger.writing(entry)
+            ledger.lost(entry)
+    for presented in (identity, wider, fewer):
+        with pytest.raises(LedgerError, match="'first' in the ledger, which has paid"):
+            ledger.accept("second", presented)
+
+
+@both
+def test_an_empty_table_belongs_to_nobody(url):
+    empty, full = known_by(y=[], x=[]), known_by(y=[1, 2], x=["a", "b"])
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+        reserve(ledger, name=name, identity=empty)
+    reserve(ledger, name="second", identity=full)
+    with pytest.raises(LedgerError, match="are those of data set 'second'"):
+        reserve(ledger, name="first", identity=full)
+
+
+@both
+def test_what_an_account_that_paid_took_in_stays_with_it(url):
+    """The attack: a version that was taken in, but not paid for, went to another account."""
+    whole, _, _ = narrowed(**survey())
+    shorter, _, _ = narrowed(**{k: v[1:] for k, v in survey().items()})
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    reserve(ledger, name="first", identity=whole)
+    ledger.accept("first", shorter)
+    with pytest.raises(LedgerError, match="'first' in the ledger, which has paid"):
+        ledger.accept("second", shorter)
+    assert list(ledger.history("first")["kind"]) == ["release", "accept"]
+    assert ledger.account("first").spent[0] == pytest.approx(0.1)
+
+
+DAYS = pd.date_range("1940-01-01", "1999-12-31").strftime("%Y-%m-%d")
+BIRTHS = {
+    "days": {"type": "date", "lower": "1940-01-01", "upper": "1999-12-31"},
+    "levels": {"type": "categorical", "levels": list(DAYS)},
+    "seconds": {"type": "datetime", "lower": "1940-01-01", "upper": "1999-12-31"},
+    "minutes": {
+        "type": "datetime", "lower": "1940-01-01", "upper": "1999-12-31",
+        "format": "%Y-%m-%d %H:%M",
+    },
+}  # fmt: skip
+
+
+@only_sqlite
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("second", BIRTHS)
+@pytest.mark.parametrize("first", BIRTHS)
+def test_days_are_the_same_however_they_are_declared(url, first, second, chunked):
+    """The attack: a row less, and days as levels in place of days."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"born": rng.choice(DAYS, 600), "ill": rng.integers(0, 2, 600)})
+    ledger = Ledger.create(url)
+    for name, kind, part in (("first", first, table), ("second", second, table.iloc[1:])):
+        ledger.add_dataset(name, epsilon=1)
+        tree = {"columns": {"born": BIRTHS[kind], "ill": {"type": "binary"}}}
+        records = part
+        if chunked:
+            records = dpb.Chunks.of(lambda part=part: [part.iloc[:200], part.iloc[200:]])
+        identity = identity_of(table_of(dpb.Schema.from_dict(tree), records))
+        if name == "first":
+            reserve(ledger, name=name, identity=identity)
+            continue
+        with pytest.raises(LedgerError, match="with 'first'"):
+            reserve(ledger, name=name, identity=identity)
+
+
 @only_sqlite
 def test_the_share_is_settled_with_the_ledger(url):
     ledger = Ledger.create(url, overlap=0.2)

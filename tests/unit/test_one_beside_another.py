@@ -24,7 +24,7 @@ from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
 from dpbayes.records.formats import excel
 from dpbayes.records.formats.labelled import _EACH_BY_ITSELF
-from dpbayes.schema.dates import days
+from dpbayes.schema.dates import Calendar
 from dpbayes.schema.values import numbers_in
 
 polars = pytest.importorskip("polars")
@@ -511,9 +511,10 @@ def test_a_day_is_the_same_beside_any_other(beside):
     """The attack: a time with nine decimals changed the years that the others might have."""
     texts = ["2001-05-05 00:00:00.000000", "9999-12-31", "0001-01-01", "2001-05-05"]
     formats = (None, "%Y-%m-%d %H:%M:%S.%f")
-    for date_format in formats:
-        alone = [days(pd.Series([text], dtype=object), date_format)[0] for text in texts]
-        together = days(pd.Series([*texts, beside], dtype=object), date_format)
+    for kind, date_format in itertools.product(("date", "datetime"), formats):
+        steps = Calendar.of(kind, date_format).steps
+        alone = [steps(pd.Series([text], dtype=object))[0] for text in texts]
+        together = steps(pd.Series([*texts, beside], dtype=object))
         np.testing.assert_array_equal(together[:-1], alone)
         assert alone[1:] == [2932896, -719162, 11447]
 

@@ -157,7 +157,7 @@ def test_sums_of_sums_are_read_in_time():
         ({"format": " %d.%m.%Y"}, "must say year, month and day"),
         ({"atoms": [10**400]}, "must be a day"),
         ({"atoms": [18262]}, "must be a day"),
-        ({"atoms": [None]}, "atoms are days"),
+        ({"atoms": [None]}, "atoms: None is not a day"),
         ({"missing": ["1950-01-01"]}, "no value inside the bounds"),
         ({"missing": ["\ud800"]}, "can be printed"),
     ],
