@@ -24,7 +24,7 @@ from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
 from dpbayes.records.formats import excel
 from dpbayes.records.formats.labelled import _EACH_BY_ITSELF
-from dpbayes.schema.dates import DAY, Calendar
+from dpbayes.schema.dates import Calendar
 from dpbayes.schema.values import numbers_in
 
 polars = pytest.importorskip("polars")
@@ -516,7 +516,7 @@ def test_a_day_is_the_same_beside_any_other(beside):
         alone = [calendar.steps(pd.Series([text], dtype=object))[0] for text in texts]
         together = calendar.steps(pd.Series([*texts, beside], dtype=object))
         np.testing.assert_array_equal(together[:-1], alone)
-        days = [x * calendar.seconds / DAY for x in alone[1:]]
+        days = [x * calendar.seconds / 86_400 for x in alone[1:]]
         assert days == [2932896, -719162, 11447]
 
 
