@@ -210,21 +210,22 @@ def test_an_interrupted_choice_with_its_outcome_is_resolved(choice, ledger, monk
 
 
 @pytest.mark.parametrize(
-    ("changes", "records"),
-    [({"choose_epsilon": 0.25}, slice(None)), ({}, slice(1, None)), ({"dataset": "more"}, None)],
+    ("changes", "rows"), [({"choose_epsilon": 0.25}, slice(None)), ({}, slice(1, None))]
 )
-def test_a_choice_of_other_inputs_is_another_one(choice, ledger, monkeypatch, changes, records):
-    """Nothing is carried over, neither to other records nor to another account."""
+def test_a_choice_of_other_inputs_is_another_one(choice, ledger, monkeypatch, changes, rows):
+    """Nothing is carried over to other records or another ε; another account cannot have them."""
     with monkeypatch.context() as broken:
         broken.setattr(Synthesizer, "fit", failing(EngineError("out of memory")))
         with pytest.raises(EngineError):
             choice().run(releases.records())
-        given = releases.records() if records is None else releases.records()[records]
-        ledger.add_dataset("more", 1.0)
-        ledger.accept(changes.get("dataset", "cps"), releases.identity(given.assign(curated=1)))
+        given = releases.records()[rows].assign(curated=1)
+        ledger.accept("cps", releases.identity(given))
         with pytest.raises(EngineError):
-            choice(**changes).run(given.assign(curated=1))
-    assert [kind for kind, _, _ in entries(ledger)] == ["choice", "choice"]
+            choice(**changes).run(given)
+    assert [kind for kind, _, _ in entries(ledger)] == ["choice", "accept", "choice"]
+    ledger.add_dataset("more", 1.0)
+    with pytest.raises(LedgerError, match="'cps' in the ledger, which has paid"):
+        ledger.accept("more", releases.identity(given))
 
 
 def test_another_mechanism_goes_on_with_the_same_choice(choice, ledger, monkeypatch):
