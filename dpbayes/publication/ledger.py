@@ -337,14 +337,17 @@ class Ledger:
             )
         )
 
-    def accept(
-        self, name: str, identity: Identity, directory: Path = Path(), note: str = ""
-    ) -> list[Overlap]:
+    def accept(self, name: str, identity: Identity, directory: Path = Path()) -> list[Overlap]:
         """Add records to the account of a data set, on a curator's assertion.
 
         The curator asserts that they are a corrected version about the same persons, or that they
         are about other persons than the data sets that they overlap with. Another account that has
         them by mistake, and never paid for anything, forgets what it took in.
+
+        Args:
+            name: name of the data set.
+            identity: identity of the records.
+            directory: where the records are, for the history.
 
         Returns:
             Data sets with common records, and their shares.
@@ -357,7 +360,7 @@ class Ledger:
             account = self._account(connection, name)
             take_in(connection, account.id, known)
             remember(connection, account.id, known, _now())
-            self._insert_free(connection, account, "accept", "", directory, note)
+            self._insert_free(connection, account, "accept", "", directory, "")
             return overlaps(connection, account.id, known)
 
         return self._database.serially(work)

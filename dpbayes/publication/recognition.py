@@ -76,14 +76,12 @@ class _Owners:
 
     Attributes:
         names: name of each account by its id.
-        given: accounts that know the whole table.
-        same: these, and those that know its declared columns.
+        same: accounts that know the whole table, then those that know its declared columns.
         certain: accounts whose persons these are; tables with few declared columns can agree by
             chance, while rows that tell records apart hardly can.
     """
 
     names: Mapping[int, str]
-    given: Sequence[int]
     same: Sequence[int]
     certain: Sequence[int]
 
@@ -105,7 +103,7 @@ class _Owners:
         certain = (given if presented.telling else []) or (
             declared if presented.columns_tell else []
         )
-        return cls({row.id: row.name for row in datasets}, given, given + declared, certain)
+        return cls({row.id: row.name for row in datasets}, given + declared, certain)
 
 
 def require_own(connection: sa.Connection, account: int, presented: KnownRecords) -> None:

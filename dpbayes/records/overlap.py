@@ -48,7 +48,8 @@ class Identity:
 
     Attributes:
         given: the table as it was read, undeclared columns included.
-        records: the validated table, declared columns only.
+        records: the validated table, declared columns only; a ledger has days in it as ISO texts
+            (``chunked_overlap.identity_of``).
     """
 
     given: pd.DataFrame

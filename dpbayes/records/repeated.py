@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
-from dpbayes.records.fingerprint import cell_texts
 
 MOST_ALIKE = 4  # records that are alike; more are set aside
 LEAST_LEFT = 0.5  # share of the records that must stay, or none is set aside
@@ -63,7 +62,7 @@ def _rows(records: pd.DataFrame) -> Iterator[Rows]:
 
 
 def _numbers(column: pd.Series, rng: np.random.Generator) -> Rows:
-    codes, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
+    codes, levels = pd.factorize(column, use_na_sentinel=False)
     return rng.integers(2**64, size=max(1, len(levels)), dtype=np.uint64)[codes]
 
 
