@@ -31,10 +31,10 @@ def asked(n: int, epsilon: float) -> list[Any]:
     records, compared = earnings_table(whole=n > 2_000)
     found = []
 
-    def recorded(mass: Any, blocks: Any, rng: Any = None, left: Any = None) -> Any:
+    def recorded(mass: Any, blocks: Any, rng: Any = None, *others: Any) -> Any:
         if rng is not None:
             found.append((mass, blocks))
-        return relations.fit_conditional(mass, blocks, rng, left)
+        return relations.fit_conditional(mass, blocks, rng, *others)
 
     with patch.object(parents, "fit_conditional", recorded):
         mechanism = Marginals(epsilon, bins=compared.bins, draw="posterior", adjacency="add-remove")
@@ -48,7 +48,7 @@ def row(mass: Any, blocks: Any) -> dict[str, float]:
     block = blocks[0].of_rows(np.linspace(0, len(blocks[0].psi) - 1, ROWS).astype(int))
     mode = relations._Mode(mass, [block], None)
     rng, start = np.random.default_rng(1), time.process_time()
-    weights = mode.climbed()
+    weights = mode.climbed(mode.joined(()))
     slope = mode._slope(weights)
     errors = [relations.error_drawn(slope, mode.noise, mode.precision, rng) for _ in range(DRAWS)]
     ours = (weights + np.array(errors), time.process_time() - start)

@@ -55,7 +55,7 @@ def combine(
         say_error(
             f"warning: {few} of {len(table)} rows have fewer than {FEW} degrees of freedom: so few "
             "data sets do not tell how uncertain they are, and their intervals are far too long. "
-            "More data sets give shorter ones; by marginals and score, twenty cost the ε of five."
+            "More data sets give shorter ones; by marginals and score, fifty cost the ε of five."
         )
     for text in dict.fromkeys(str(w.message) for w in caught):
         say_error(f"warning: {text}")

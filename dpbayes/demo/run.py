@@ -128,7 +128,7 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
     with held(out) as output:
         demo = _compare(records, schema, settings)
         fit = Synthesizer(confidential(schema), Marginals(RELEASED)).fit(records)
-        terms = Terms(fit.mechanism.usual_datasets)
+        terms = Terms(fit.datasets_of(None))
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)
         release = release_into(output, fit, terms, bill)
         report_into(output, fit, release)

@@ -45,7 +45,8 @@ T = TypeVar("T")
 Output = TypeVar("Output")  # a private output, which costs epsilon
 M = TypeVar("M", bound="Mechanism[Any]")
 
-SEVERAL = 5  # data sets of a release that pays for all of them at once
+SEVERAL = 20  # data sets of a release that pays for all of them at once
+FEWEST, PLENTY = 5, 20_000_000  # least number of them where SEVERAL would have more values
 NO_DRAWS = (
     "the mechanism has no posterior draws to summarise or plot: its findings() and the reports "
     "(`dpbayes utility`, `dpbayes report`) describe its fit to the records."
@@ -407,14 +408,24 @@ class Mechanism(ABC, Generic[F_co]):
     def usual_datasets(self) -> int:
         """Number of data sets of a release that asks for no number.
 
-        Where all are paid for at once and each is another posterior draw, five let readers
-        estimate the uncertainty (``inference.analyse``); elsewhere each costs epsilon again.
+        Where all are paid for at once and each is another posterior draw, twenty let readers
+        estimate the uncertainty (``inference.analyse``); elsewhere each costs epsilon again. Of
+        fewer, the variance between data sets, and with it the length of an interval, is a guess:
+        95 % intervals by ``reiter2002`` are in the median 3.7 times as long as they need to be
+        with 5 data sets, 1.4 times with 20, where that variance is twice the one within.
         """
         return 1
 
-    def datasets_of(self, asked: int | None) -> int:
-        """Number of data sets of a release that asks for this number, or for none."""
-        return self.usual_datasets if asked is None else asked
+    def datasets_of(self, asked: int | None, values: int = 1) -> int:
+        """Number of data sets of a release that asks for this number, or for none.
+
+        Args:
+            values: public number of values of a data set, rows times columns: of the usual number
+                as many as have ``PLENTY`` together, and not below ``FEWEST``.
+        """
+        if asked is not None:
+            return asked
+        return min(self.usual_datasets, max(FEWEST, PLENTY // values))
 
     def to_dict(self) -> dict[str, Any]:
         """The chosen settings as JSON values; public."""

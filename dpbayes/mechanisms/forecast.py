@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpbayes.privacy.accounting import stated
 
@@ -48,6 +48,24 @@ class Forecast:
 
     facts: Mapping[str, float] = field(default_factory=dict)
     cautions: tuple[ForecastWarning, ...] = ()
+
+    def at_delta(self, delta: float, rows: int) -> Forecast:
+        """This forecast, with a warning if δ is above 1 / n.
+
+        Source: dwork-roth-2014.
+
+        Args:
+            delta: δ at which ε is stated.
+            rows: public number of records, n.
+        """
+        if delta * rows <= 1:
+            return self
+        caution = ForecastWarning(
+            f"δ = {stated(delta)} is above 1 / n, here {1 / rows:.2g}: a δ so large would also "
+            f"allow that {int(delta * rows):,} of {rows:,} records were published as they are.",
+            "Take a δ far below 1 / n, or none.",
+        )
+        return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
 
     @property
     def warnings(self) -> tuple[str, ...]:

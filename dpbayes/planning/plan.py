@@ -134,7 +134,7 @@ def make_plan(
         totals: ε of all data sets together, for what a release protects
             (``Guarantee.holds_for``).
         datasets: number m of data sets; by default each mechanism's usual number
-            (``Mechanism.usual_datasets``).
+            (``Mechanism.datasets_of``).
         delta: as in ``Fit.sample``.
         reference: public or earlier records; without them tables are made up
             (``population.invented``).
@@ -167,8 +167,8 @@ def make_plan(
         entries = []
         try:
             for total in totals:
-                synthesizer, sets = _made(kind, schema, over, total, datasets, delta)
-                outlook = synthesizer.outlook(rows)
+                synthesizer, sets = _made(kind, schema, over, rows, total, datasets, delta)
+                outlook = synthesizer.outlook(rows).at_delta(delta or 0, rows)
                 accuracy = None
                 if not synthesizer.mechanism.needs_model:
                     accuracy = try_out(synthesizer.spent, population.schema, tables, sets)
@@ -188,6 +188,7 @@ def _made(
     kind: type[Mechanism[Any]],
     schema: Schema,
     model: Model | None,
+    rows: int,
     total: float,
     datasets: int | None,
     delta: float | None,
@@ -206,5 +207,5 @@ def _made(
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")
-    sets = mechanism.datasets_of(datasets)
+    sets = mechanism.datasets_of(datasets, rows * len(schema.columns))
     return for_total(synthesizer, total, sets, None if own else delta), sets

@@ -72,7 +72,7 @@ def publish(
         fit: the fit to draw from.
         out: a new folder, or one that holds no release; it is locked meanwhile.
         datasets: number m of data sets; by default the mechanism's usual number
-            (``Mechanism.usual_datasets``).
+            (``Mechanism.datasets_of``).
         accept, delta, rows, ledger, dataset, note, file_format: as in ``Terms``.
         say: receives messages: there is no ledger, or the confidential report is incomplete.
     Raises:
@@ -82,7 +82,7 @@ def publish(
         OutputError: the folder is in use, the disk full, or permission is missing. The message
             says whether the cost counts.
     """
-    number = fit.mechanism.datasets_of(datasets)
+    number = fit.datasets_of(datasets, rows)
     terms = Terms(number, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Job:
         candidates: one synthesizer, or several with different models to choose from privately.
         out: new folder for release/ and confidential/.
         datasets: number m of data sets; None for the mechanism's usual number
-            (``Mechanism.usual_datasets``).
+            (``Mechanism.datasets_of``).
         accept, delta, rows: as in ``Fit.sample``.
         choose_epsilon: ε of the choice among several candidates, paid once.
         ledger: ledger that accounts for the release, in the account of ``dataset``.
@@ -109,7 +109,7 @@ class Job:
         declared = self.candidates[0].mechanism.data_rows(schema)
         rows = self.rows if self.rows is not None else declared
         if rows is not None:
-            check_room(rows, len(schema.columns), self.number)
+            check_room(rows, len(schema.columns), self.datasets or 1)
         check_output(self.out)
         writer(self.file_format).check(schema)
         self.claim.require(self.accept)
@@ -120,7 +120,7 @@ class Job:
 
     @property
     def number(self) -> int:
-        """Number of data sets."""
+        """Number of data sets; of a large table a release that asks for none has fewer."""
         return self.candidates[0].mechanism.datasets_of(self.datasets)
 
     @property
@@ -162,9 +162,10 @@ class Job:
                     pay=bill.spend,
                 )
                 _say_what_was_kept(fit, say)
+                terms = replace(terms, datasets=fit.datasets_of(self.datasets, self.rows))
                 release = release_into(output, fit, terms, bill, say)
             if self.candidates[0].schema.rows.share:  # a noisy number has now been paid for
-                for text in fit.outlook.warnings:
+                for text in fit.outlook.at_delta(self.claim.delta, fit.task.rows).warnings:
                     say(WARNING + text)
             # Before the report: the release exists, so that nothing can be resumed any more.
             output.forget_choices()
@@ -191,8 +192,9 @@ class Job:
         schema = self.candidates[0].schema
         if schema.rows.share:  # a noisy number is not drawn yet
             return ()
-        n = records if schema.rows.public else 0  # a declared number takes precedence over it
-        outlooks = [candidate.outlook(n) for candidate in self.candidates]
+        n = records if schema.rows.public else schema.rows.number or 0
+        delta = self.claim.delta
+        outlooks = [candidate.outlook(n).at_delta(delta, n) for candidate in self.candidates]
         return tuple(dict.fromkeys(text for outlook in outlooks for text in outlook.warnings))
 
     def _having_chosen(self, candidate: Synthesizer[Any]) -> Synthesizer[Any]:

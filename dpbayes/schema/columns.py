@@ -39,6 +39,10 @@ MOST_COUNT = 2**31 - 1  # largest integer of Stan; sums over all rows stay exact
 MOST_UNIT = 40  # characters
 MOST_LEVEL = 2**53  # up to it floating point holds every whole number exactly
 _SHOWN = 3  # values, or columns, shown in an error message
+NUMBERS = (
+    "Numbers are read as 2483.62, without marks for thousands; another decimal mark is named by "
+    "`decimal`."
+)
 ASK_FOR_VALUES = "To see some of them: `show_values=True`."
 NUMERIC = ("continuous", "count", "date", "datetime")  # types with bounds
 MOST_ATOMS = 100
@@ -363,7 +367,7 @@ class Column:
             refuse(0, numbers.isna(), f"not {calendar.noun}s", calendar.remedy())
         else:
             numbers = numbers_in(values)
-            refuse(0, numbers.isna(), "not numbers", "Write plain decimal numbers.")
+            refuse(0, numbers.isna(), "not numbers", NUMBERS)
         refuse(1, numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
         upper = MOST_COUNT if self.upper is None else self.upper  # only a count has no upper bound

@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dpbayes.core.errors import SchemaError
-from dpbayes.schema.draft import MARK, line_of
+from dpbayes.schema.columns import COLUMN_TYPES, NUMERIC
+from dpbayes.schema.draft import MARK, MOST_LEVELS, line_of
 
 _COMMENT = "  # GUESSED: "
 _SECTION = re.compile(r"\[columns\..*\]\s*")
@@ -91,6 +92,9 @@ def confirmed(text: str, column: str, keys: Collection[str], source: str = "") -
 def changed(text: str, column: str, line: str) -> str:
     """Replace the value of a column's key by another line ``key = value``.
 
+    A column of whole numbers whose type becomes one with levels has those from its lower to its
+    upper bound.
+
     Raises:
         SchemaError: this is no such line, or the column has no such key.
     """
@@ -99,9 +103,33 @@ def changed(text: str, column: str, line: str) -> str:
     except (tomllib.TOMLDecodeError, ValueError):
         raise SchemaError(f"{line!r} is no line of the schema, as: upper = 100") from None
     lines = text.split("\n")
+    if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
+        lines = _with_levels(lines, column)
     place = _place(lines, column, key)
     lines[place] = line_of(key, value) + "".join(lines[place].partition(_COMMENT)[1:])
     return "\n".join(lines)
+
+
+def _with_levels(lines: list[str], column: str) -> list[str]:
+    """The lines with levels in place of a column's bounds, if it has whole ones."""
+    start, end = _sections(lines)[column]
+    entry = tomllib.loads("\n".join(lines[start + 1 : end]))
+    if "levels" in entry or not {"lower", "upper"} <= set(entry):
+        return lines
+    lower, upper = entry["lower"], entry["upper"]
+    if entry["type"] != "count" or not 1 <= upper - lower < MOST_LEVELS:
+        raise SchemaError(
+            f"column {column!r}: only whole numbers with bounds less than {MOST_LEVELS} apart "
+            "become levels. Change the bounds first, or write the levels into the file."
+        )
+    place, other = _place(lines, column, "lower"), _place(lines, column, "upper")
+    lines[place] = line_of("levels", list(range(lower, upper + 1)))
+    marks = _marked(lines, column)
+    if set(marks) & {"lower", "upper"}:
+        lines[place] += _COMMENT + "from the lower to the upper bound; are there others?"
+        kept = [key for key in marks if key not in ("lower", "upper")]
+        lines[_place(lines, column, MARK)] = line_of(MARK, [*kept, "levels"])
+    return [*lines[:other], *lines[other + 1 :]]
 
 
 def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:

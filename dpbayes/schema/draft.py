@@ -36,6 +36,7 @@ MOST_TITLE = 200  # characters of a comment
 MOST_LABEL = 80  # characters of ``Column.label``: what a Stata file takes
 MOST_APART = 10  # range per different value, above which a count may be a set of groups
 _CODES = r"0\d+"  # leading zeros: codes, not numbers
+_THOUSANDS = r"-?\d{1,3}([,.' ]\d{3})+([.,]\d+)?"  # 2,483.62, 2.483,62 and 2 483
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
 # Formats of days besides that of ISO 8601; the earlier one is taken if several fit.
 DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
@@ -185,7 +186,13 @@ def _unlabelled(guess: Guess, present: pd.Series) -> None:
     elif not numbers.isna().any() and not _coded(present) and np.isfinite(numbers).all():
         _numbers(guess, numbers.astype(float))
     else:
-        _texts(guess, present.map(lambda v: v.strip() if isinstance(v, str) else level_text(v)))
+        texts = present.map(lambda v: v.strip() if isinstance(v, str) else level_text(v))
+        if texts.str.fullmatch(_THOUSANDS).all():
+            guess.notes.append(
+                "These look like numbers with marks for thousands, which are read as texts: take "
+                "the marks out of the file."
+            )
+        _texts(guess, texts)
 
 
 def _coded(present: pd.Series) -> bool:

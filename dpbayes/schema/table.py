@@ -74,6 +74,12 @@ class Schema:
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
             object.__setattr__(self, "rows", Rows.parse(self.rows))
+        for name, column in self.columns.items():
+            if not isinstance(column, Column):
+                raise SchemaError(
+                    f"columns: {name!r} is a {type(column).__name__}: expected a dpbayes.Column; "
+                    "plain values are read by Schema.from_dict."
+                )
         for key in TITLES:
             check_line(key, getattr(self, key), MOST_TITLE)
         for key, kind in (("rules", "rules"), ("keep", "formulas")):

@@ -76,8 +76,9 @@ class Fit(Generic[F_co]):
     @property
     def outlook(self) -> Forecast:
         """Forecast of a release from public facts, including a number of rows that it pays for."""
-        task = self.task
-        return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
+        task, rows = self.task, max(1, self.task.rows)
+        outlook = self.mechanism.outlook(task.schema, rows, task.model)
+        return outlook.at_delta(self.guarantee.delta, rows)
 
     @one_thread()
     def check(self, replicates: int = 20) -> Check:
@@ -228,7 +229,7 @@ class Fit(Generic[F_co]):
             versions={**versions("dpbayes"), **self.fitted.versions()},
             settings=self._settings(datasets, self.task.rows if rows is None else rows),
             schema=self.task.schema,
-            notes=self.outlook.notes,
+            notes=self.outlook.at_delta(claim.delta, self.task.rows).notes,
             program_text=model.program.text if model is not None and model.generated else None,
         )
 
@@ -302,6 +303,15 @@ class Fit(Generic[F_co]):
         elif not schema.rows.share:  # an error could reveal a noisy number
             check_room(self.task.rows, len(schema.columns), datasets)
         return claim
+
+    def datasets_of(self, asked: int | None, rows: int | None = None) -> int:
+        """Number of data sets of a release that asks for this number, or for none.
+
+        Args:
+            rows: number of rows of each; by default as many as the fit's public number.
+        """
+        values = (rows or self.task.rows) * len(self.task.schema.columns)
+        return self.mechanism.datasets_of(asked, values)
 
     def _shared(self, datasets: int) -> int:
         """Number of data sets computed from each private output."""

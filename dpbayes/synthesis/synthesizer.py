@@ -88,6 +88,11 @@ class Synthesizer(Generic[F_co]):
         paid: tuple[tuple[Loss, str], ...] = (),
         allow_unproved: bool = False,
     ) -> None:
+        if not isinstance(schema, Schema):
+            raise SchemaError(
+                f"schema = {schema!r}: expected a dpbayes.Schema; a file is read by "
+                "Schema.from_toml(path)."
+            )
         if not isinstance(mechanism, Mechanism):
             raise GuaranteeError(
                 f"mechanism = {mechanism!r}: expected a mechanism such as Censored(epsilon=5)."
@@ -147,8 +152,9 @@ class Synthesizer(Generic[F_co]):
                 precedence.
         """
         known = self.mechanism.data_rows(self.schema)
-        rows = rows if known is None else known
-        return self.spent.outlook(self.schema, max(1, rows), self.model)
+        rows = max(1, rows if known is None else known)
+        outlook = self.spent.outlook(self.schema, rows, self.model)
+        return outlook.at_delta(self.guarantee().delta, rows)
 
     @property
     def unproved(self) -> tuple[Finding, ...]:
@@ -440,6 +446,10 @@ def _bound(model: ModelChoice | Model | None, schema: Schema) -> Model | None:
     if model is None:
         return None
     if not isinstance(model, Model):
+        if not hasattr(model, "on"):
+            raise SchemaError(
+                f"model = {model!r}: expected one such as Regression('y ~ x', 'normal')."
+            )
         return model.on(schema)
     if _columns_and_rules(model.schema) != _columns_and_rules(schema):
         raise GuaranteeError(

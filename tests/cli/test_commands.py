@@ -101,7 +101,11 @@ def test_stored_draws_can_be_read(folder):
         ({}, "y,age,sex,ill\n1,30,f,no\ninf,31,m,no\n", "column 'y': 1 of 2 rows are infinite"),
         ({}, "y,age,sex,ill\n1,30,f,no\n12,31,m,no\n", "1 of 2 rows are outside the declared"),
         ({}, "y,age,sex,ill\n1,30,f,no\n2,31,x,no\n", "1 of 2 rows are not among the declared"),
-        ({}, "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n", "1 of 2 rows are not numbers. Write"),
+        (
+            {},
+            "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n",
+            "1 of 2 rows are not numbers. Numbers are read as 2483.62",
+        ),
         ({"show_values": True}, "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n", "not numbers: 'abc'"),
         ({"rows": 20}, None, "--rows = 20: column 'age' is public"),
     ],

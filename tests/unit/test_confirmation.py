@@ -62,6 +62,30 @@ def test_a_value_is_replaced_on_its_line():
     ] == ["1", "2", "3"]
 
 
+def test_whole_numbers_become_levels():
+    """From the lower to the upper bound, to be confirmed; other columns stay as they are."""
+    draft = text(guesses(pd.DataFrame({"grade": np.arange(40) % 7 + 1, "sex": [1, 2] * 20})))
+    new = changed(changed(draft, "grade", "lower = 1"), "grade", 'type = "ordinal"')
+    tree = tomllib.loads(new)["columns"]
+    assert tree["grade"] == {
+        "type": "ordinal", "levels": [1, 2, 3, 4, 5, 6, 7], "guessed": ["type", "levels"],
+    }  # fmt: skip
+    assert tree["sex"] == tomllib.loads(draft)["columns"]["sex"]
+    assert set(guessed_columns(new)[0].lines) == {"type", "levels"}
+    done = confirmed(new, "grade", ["type", "levels"], "page 3")
+    assert dpb.Schema.from_dict(tomllib.loads(done))["grade"].guessed == ()
+    partly = confirmed(changed(draft, "grade", "lower = 1"), "grade", ["type", "lower", "upper"])
+    sure = tomllib.loads(changed(partly, "grade", 'type = "categorical"'))["columns"]["grade"]
+    assert sure == {"type": "categorical", "levels": [1, 2, 3, 4, 5, 6, 7]}
+
+
+@pytest.mark.parametrize("upper", [0, 400])
+def test_bounds_too_far_apart_or_equal_become_no_levels(upper):
+    draft = text(guesses(pd.DataFrame({"age": np.arange(40) % 30})))
+    with pytest.raises(SchemaError, match="bounds less than 400 apart become levels"):
+        changed(changed(draft, "age", f"upper = {upper}"), "age", 'type = "ordinal"')
+
+
 @pytest.mark.parametrize(
     "line", ["upper", "upper =", "= 3", "upper = 1\nlower = 0", "digits = 2", ""]
 )

@@ -138,6 +138,11 @@ def test_texts_for_no_value_and_true_reasons():
         }
     )
     found = guesses(pd.concat([frame] * 5))
+    for other in ("2,483.62", "2.483,62", "2 483", "-2'483'000"):
+        marked = pd.DataFrame({"x": [other, "12,001"] * 9})
+        assert "marks for thousands" in guesses(marked)["x"].notes[0]
+    assert not any("marks" in note for note in found["town"].notes)
+    assert not any("marks" in note for note in found["income"].notes)
     assert found["income"].entry["type"] == "count"
     assert found["income"].entry["missing"] == ["?", "N/A", "null"]
     assert len(found["town"].entry["levels"]) == 50

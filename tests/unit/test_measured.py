@@ -312,12 +312,21 @@ def test_the_rule_follows_the_draw():
     assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
 
 
-def test_a_release_without_a_number_has_five_posterior_draws_at_the_cost_of_one(tmp_path):
+def test_a_release_without_a_number_has_twenty_posterior_draws_at_the_cost_of_one(
+    tmp_path, monkeypatch
+):
     fit, mode = fitted(2.0), fitted(2.0, draw="mode")
-    five = dpb.publish(fit, tmp_path / "five", say=lambda text: None)
-    assert len(five.datasets) == 5
-    assert five.settings["draw"] == "posterior"
-    assert five.guarantee.asked == fit.guarantee.asked == 2.0
+    twenty = dpb.publish(fit, tmp_path / "twenty", say=lambda text: None)
+    assert len(twenty.datasets) == 20
+    assert twenty.settings["draw"] == "posterior"
+    assert twenty.guarantee.asked == fit.guarantee.asked == 2.0
+    values = fit.task.rows * len(fit.task.schema.columns)
+    for plenty, number in ((7 * values, 7), (values, 5)):  # of a large table fewer, but five
+        monkeypatch.setattr("dpbayes.mechanisms.base.PLENTY", plenty)
+        few = dpb.publish(fit, tmp_path / f"{number}", say=lambda text: None)
+        assert len(few.datasets) == number
+        assert few.guarantee.asked == 2.0
+        assert fit.datasets_of(30) == 30
     for one in (
         dpb.publish(fit, tmp_path / "one", 1, say=lambda text: None),
         dpb.publish(mode, tmp_path / "mode", say=lambda text: None),
@@ -333,7 +342,7 @@ def test_a_release_without_a_number_has_five_posterior_draws_at_the_cost_of_one(
         assert all(first.equals(second) for first, second in zip(auto, asked, strict=True))
     synthesizer = dpb.Synthesizer(fit.task.schema, dpb.Marginals(2.0))
     job = dpb.Job((synthesizer,), tmp_path / "job")
-    assert job.number == 5
+    assert job.number == 20
     assert job.claim.asked == 2.0
     assert dpb.Job((synthesizer,), tmp_path / "job", datasets=2).number == 2
     laplace = dpb.Synthesizer(fit.task.schema, dpb.Laplace(2.0))

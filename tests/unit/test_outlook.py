@@ -215,6 +215,29 @@ def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, mon
     )  # after that of the ledger
 
 
+def test_a_delta_above_one_in_n_is_said(tmp_path):
+    """The mechanism's own δ, and one at which losses are added up; never of a noisy n before."""
+    for mechanism, delta in ((dpb.Marginals(1.0, delta=0.01), None), (dpb.Laplace(1.0), 0.01)):
+        synthesizer = dpb.Synthesizer(TWO, mechanism)
+        for n, above in ((99, False), (200, True)):
+            heard = []
+            out = tmp_path / f"{mechanism.name}{n}"
+            job = dpb.Job((synthesizer,), out, delta=delta, datasets=1)
+            release = job.run(pairs(n), heard.append).release
+            text = (
+                "δ = 0.01 is above 1 / n, here 0.005: a δ so large would also allow that 2 of 200 "
+            )
+            assert above is any(note.startswith(text) for note in release.notes)
+            assert above is any(line.startswith("warning: " + text) for line in heard)
+    noisy = dpb.Synthesizer(
+        dpb.Schema(TWO.columns, Rows.parse("noisy")), dpb.Marginals(1.0, delta=0.9)
+    )
+    heard = []
+    dpb.Job((noisy,), tmp_path / "noisy", datasets=1).run(pairs(), heard.append)
+    assert sum("is above 1 / n" in line for line in heard) == 1
+    assert "is above" in heard[-1]
+
+
 def test_what_was_lost_is_said_of_the_columns():
     """Beside the unclamped fit, and at the ends of the declared range."""
     column = dpb.Column("wage", "continuous", lower=0, upper=10, atoms=(0,))

@@ -157,7 +157,10 @@ def test_missing_schema_file(tmp_path):
         (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: 'y'"),
         (lambda d: d.assign(y=[np.nan, *d["y"][1:]]), "column 'y': 1 of 60 rows are missing"),
         (lambda d: d.assign(y=[np.inf, *d["y"][1:]]), "column 'y': 1 of 60 rows are infinite"),
-        (lambda d: d.assign(y=["abc", *d["y"][1:]]), "1 of 60 rows are not numbers. Write"),
+        (
+            lambda d: d.assign(y=["abc", *d["y"][1:]]),
+            "1 of 60 rows are not numbers. Numbers are read",
+        ),
         (lambda d: d.assign(y=[11, -1, *d["y"][2:]]), "2 of 60 rows are outside .* \\[0, 10\\]"),
         (lambda d: d.assign(visits=[0.5, *d["visits"][1:]]), "1 of 60 rows are not whole"),
         (lambda d: d.assign(party="z"), "60 of 60 rows are not among the declared"),

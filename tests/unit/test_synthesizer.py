@@ -198,9 +198,14 @@ def test_bad_construction(schema):
         (dpb.Censored(1), dpb.Program("none.stan", "y ~ 1"), "embedded", dpb.ProgramError,
          "does not exist"),
         ("censored", beta, "embedded", dpb.GuaranteeError, "expected a mechanism such as"),
+        (dpb.Censored(1), "y ~ 1", "embedded", dpb.SchemaError, "expected one such as Regression"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             dpb.Synthesizer(schema, mechanism, model, engine=engine)
+    with pytest.raises(dpb.SchemaError, match=r"read by Schema.from_toml"):
+        dpb.Synthesizer("people.toml", dpb.Marginals(1))
+    with pytest.raises(dpb.SchemaError, match=r"'y' is a dict.*read by Schema.from_dict"):
+        dpb.Schema({"y": {"type": "count", "upper": 3}})
 
 
 def test_a_program_that_nothing_proves_needs_a_word_for_a_strict_claim(schema, tmp_path):

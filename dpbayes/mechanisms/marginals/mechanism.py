@@ -389,6 +389,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         used = sorted({name for analysis in self.analyses for name in analysis.names})
         self.counts = counting.counts_of(table, self.cells, [schema[name] for name in used])
         self.rows = rows
+        self._modes: tuple[counting.Measurement, RowMaker] | None = None
         # Without public columns nothing here may have the length of the records, which can be
         # confidential. With them, rows are sorted: the order of the file is not public.
         public_records = table.public
@@ -451,19 +452,33 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         public = self.public_codes.shape[1]
         # With public columns all rows are made at once, because they must match those in order.
         sizes = [rows] if public else _blocks(rows)
-        maker = self._maker(
-            output, rng, draw=self.mechanism.draw == "posterior", one=len(sizes) == 1
-        )
+        drawn = self.mechanism.draw == "posterior"
+        near = self._near(output) if drawn else None
+        maker = self._maker(output, rng, draw=drawn, one=len(sizes) == 1, near=near)
         frame = pd.concat([self._block(maker, size) for size in sizes], ignore_index=True)
         if self._order is not None:  # undo the sorting, to match the public columns of the records
             frame = frame.iloc[np.argsort(self._order)].reset_index(drop=True)
         return frame
 
+    def _near(self, output: counting.Measurement) -> RowMaker:
+        """Maker whose relations are the modes, near which those of all posterior draws are."""
+        if self._modes is None or self._modes[0] is not output:
+            maker = self._interim(output)
+            self._made(maker, len(self.public_codes) or FITTED)
+            self._modes = output, maker
+        return self._modes[1]
+
     def _maker(
-        self, output: counting.Measurement, rng: np.random.Generator, *, draw: bool, one: bool
+        self,
+        output: counting.Measurement,
+        rng: np.random.Generator,
+        *,
+        draw: bool,
+        one: bool,
+        near: RowMaker | None = None,
     ) -> RowMaker:
         order = order_of(output, self.public_codes.shape[1], self._after)
-        return RowMaker(output, order, rng, draw, one)
+        return RowMaker(output, order, rng, draw, one, near)
 
     def _made(self, maker: RowMaker, rows: int) -> tuple[Ints, Walk | None]:
         """Fine levels of synthetic rows, and their values where rules or analyses need them."""

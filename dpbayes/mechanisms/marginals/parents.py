@@ -92,6 +92,7 @@ def fit_relation(
     *,
     least: float,
     rng: np.random.Generator | None,
+    near: tuple[Conditional, Parents] | None,
 ) -> tuple[Conditional, Parents]:
     """Fit the model of a column given its parents to synthetic rows; return the parents used.
 
@@ -103,19 +104,23 @@ def fit_relation(
         left: as for ``Conditional.probabilities``.
         least: lower bound of the prior sd of relations, where evidence favours a smaller one.
         rng: draws the weights if given; otherwise they are the posterior mode.
+        near: a model of the column, with its parents, at which the search for the mode begins.
     """
+    start = near[0].weights if near else ()
     group = parents.groups[column]
     target = _pairs_target(measured, parents, column, least)
     every = zip(parents.psis(codes), parents.phis(codes), strict=True)
     first, *others = list(every)
     own = RelationBlock(group.basis, target, *first)
     if others:
-        pairs_fit = fit_conditional(group.mass, [own], None, left)
+        pairs_fit = fit_conditional(group.mass, [own], None, left, start[:1])
         block, double = _told(measured, parents, column, pairs_fit, own, others[0], left)
         parents = replace(parents, double=double)
         if block is not None:
-            return fit_conditional(group.mass, [own, block], rng, left), parents
-    return fit_conditional(group.mass, [own], rng, left), parents
+            same = near is not None and near[1].double == double
+            start = start if same else start[:1]
+            return fit_conditional(group.mass, [own, block], rng, left, start), parents
+    return fit_conditional(group.mass, [own], rng, left, start[:1]), parents
 
 
 def _told(

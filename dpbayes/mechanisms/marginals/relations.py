@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from dpbayes.core.arrays import Floats, Ints, Mask
 
-_STEPS = 30  # Newton steps, at most
+_STEPS = 40  # Newton steps, at most
 _FOR_CURVATURE = 4000  # rows from which the curvature is computed
-_CLOSE = 1e-3  # twice the expected gain in log posterior below which the search ends
+_CLOSE = 1e-6  # twice the expected gain in log posterior below which the search ends
+_KEPT = 0.2  # a curvature serves on while each step makes the expected gain smaller by this factor
 _SHORTEST = 0.01  # shortest step that is tried, as a multiple of the Newton step
 _OVER = 0.5  # a step is halved if the slope at its end is below minus this, relative to the start
 _SOME = 1e-4  # least share of the expected gain that a step must achieve (Armijo)
@@ -100,10 +102,11 @@ class Conditional:
 
     def _tilt(self, phis: Sequence[Floats], rows: Ints | slice = slice(None)) -> Floats:
         """Sum of all blocks' contributions to the log probabilities, shape (N, G)."""
-        tilt = self.linear(phis[0][rows]) @ self.bases[0].T
+        # Transposed, because NumPy reduces a short axis faster if it comes first in memory.
+        tilt = self.bases[0] @ self.linear(phis[0][rows]).T
         for phi, basis, weights in zip(phis[1:], self.bases[1:], self.weights[1:], strict=True):
-            tilt += (phi[rows] @ weights.T) @ basis.T
-        return tilt
+            tilt += basis @ (weights @ phi[rows].T)
+        return tilt.T
 
     def probabilities(self, phis: Sequence[Floats], left: Floats | None = None) -> Floats:
         """Probabilities of the groups by row, shape (N, G).
@@ -156,6 +159,7 @@ def fit_conditional(
     blocks: Sequence[RelationBlock],
     rng: np.random.Generator | None = None,
     left: Floats | None = None,
+    start: Sequence[Floats] = (),
 ) -> Conditional:
     """Fit W at its posterior mode, or draw it from a normal approximation of its posterior.
 
@@ -167,13 +171,14 @@ def fit_conditional(
         blocks: the first one has a complete basis of functions of the group.
         rng: draws W if given; otherwise W is the mode.
         left: as for ``Conditional.probabilities``.
+        start: weights of the first blocks, or of all, at which the search for the mode begins.
     """
     mass = np.maximum(mass, _RARE)
     empty = mass == _RARE
     if left is not None:  # a group that rules exclude in every row has no share
         mass = np.where(np.isfinite(left).any(axis=0), mass, 0.0)
     fit = _Mode(mass / mass.sum(), blocks, left)
-    weights = fit.climbed()
+    weights = fit.climbed(fit.joined(start))
     if rng is not None:
         mode = fit.split(weights)[0][:, 0].copy()
         weights = fit.moved(weights, rng)
@@ -240,12 +245,19 @@ class _Mode:
         parts = np.split(weights, ends)
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    def climbed(self) -> Floats:
-        """Find the posterior mode of all weights, shape (F,)."""
-        exact = self._exact()
-        return self._noisy() if exact is None else exact
+    def joined(self, start: Sequence[Floats]) -> Floats:
+        """Weights of the first blocks, and 0 for those of the others, shape (F,)."""
+        weights = np.zeros(len(self.sums))
+        for block, given in zip(self.split(weights), start, strict=False):
+            block[:] = given
+        return weights
 
-    def _exact(self) -> Floats | None:
+    def climbed(self, start: Floats) -> Floats:
+        """Find the posterior mode of all weights from a start, shape (F,)."""
+        exact = self._exact(start)
+        return self._noisy(start) if exact is None else exact
+
+    def _exact(self, weights: Floats) -> Floats | None:
         """Mode by Newton steps as if the sums were exact, with a stronger prior for noisier sums.
 
         Near independence, where a sum has variance n + noise, this is the mode given the noise.
@@ -253,11 +265,17 @@ class _Mode:
         or if noise moved the sums to values that no W gives, and the curvature vanishes on the way.
         """
         penalty = (1 + self.noise / self.n) * self.precision
-        weights = np.zeros(len(self.sums))
-        off = self._missed(weights)
+        off = self._missed(weights) - penalty * weights
+        root, gain, length = None, np.inf, 1.0
         for _ in range(_STEPS):
-            step = np.linalg.solve(self._slope(weights) + np.diag(penalty), off)
-            gain = float(step @ off)
+            before = gain
+            if root is not None:
+                step = lu_solve(root, off)
+                gain = float(step @ off)
+            if root is None or length < 1 or gain > _KEPT * before:
+                root = lu_factor(self._slope(weights) + np.diag(penalty))
+                step = lu_solve(root, off)
+                gain = float(step @ off)
             length = 1.0
             while True:
                 proposal = weights + length * step
@@ -270,9 +288,8 @@ class _Mode:
                 return weights
         return None
 
-    def _noisy(self) -> Floats:
+    def _noisy(self, weights: Floats) -> Floats:
         """Mode by Gauss-Newton steps for a normal likelihood of the sums, flat for large W."""
-        weights = np.zeros(len(self.sums))
         missed = self._missed(weights)
         for _ in range(_STEPS):
             slope = self._slope(weights)
@@ -314,7 +331,7 @@ class _Mode:
         for phi, basis, block_weights in zip(
             self.phis, self.bases, self.split(weights), strict=True
         ):
-            logits = logits + (phi[rows] @ block_weights.T) @ basis.T
+            logits = logits + (basis @ (block_weights @ phi[rows].T)).T
         return softmax(logits if self.left is None else logits + self.left[rows])
 
     def _slope(self, weights: Floats) -> Floats:

@@ -75,6 +75,7 @@ class RowMaker:
         draw: draw shares and relations from their posterior for the population, and rows
             independently; otherwise use the most likely shares and relations of the records, and
             match the expected counts of levels.
+        near: a maker of rows from the same counts; searches for relations begin at its own.
         at_once: all rows are made at once. Otherwise counts are rounded up or down at random in
             each block, so that levels too rare for one block have the right frequency over all.
     """
@@ -86,11 +87,13 @@ class RowMaker:
         rng: np.random.Generator,
         draw: bool = False,
         at_once: bool = True,
+        near: RowMaker | None = None,
     ) -> None:
         self.measured, self.order = measured, order
         self.groups = measured.drawn(rng) if draw else measured.groups
         self.rng, self.draw, self.at_once = rng, draw, at_once
         self.relations: dict[int, tuple[Conditional, Parents]] = {}
+        self._near = {} if near is None else near.relations
         self.tilts: dict[int, Tilt] = {}
         self.factors: dict[int, RefinedFactors] = {}
         refinement = measured.refinement
@@ -275,7 +278,10 @@ class RowMaker:
         if alive.any() and not alive.all():
             codes, left = codes[alive], None if left is None else left[alive]
         least, rng = (_DRAWN, self.rng) if self.draw else (0.0, None)
-        return fit_relation(self.measured, parents, column, codes, left, least=least, rng=rng)
+        near = self._near.get(column)
+        return fit_relation(
+            self.measured, parents, column, codes, left, least=least, rng=rng, near=near
+        )
 
     def _inside(
         self,
