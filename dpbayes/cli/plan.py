@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +47,10 @@ def plan(
         typer.Option(help="ε of all data sets together [0.1, 0.5, 1 and 3, beside each other]."),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="δ at which ε is stated [0].")] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="As by `synthesize`, besides those of the schema; may be repeated."),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Tables that each mechanism is tried on.")] = 3,
 ) -> None:
     """Compare the cost and accuracy of mechanisms, and recommend one.
@@ -61,6 +65,7 @@ def plan(
     if reference is not None:
         refuse_confidential(reference)
     schema = Schema.from_toml(model.schema)
+    schema = replace(schema, keep=(*schema.keep, *(keep or ())))
     number = schema.rows.number if rows is None else rows
     if number is None:
         raise SchemaError("--rows N is needed: the schema file declares no number of rows.")
@@ -77,6 +82,7 @@ def plan(
         say=(lambda name: say_error(f"trying {name} ...")) if is_terminal() else (lambda _: None),
     )
     _say_accuracy(result, totals, datasets)
+    _say_kept(result)
     _say_costs(result, totals)
     _say_models(result, totals)
     reasons: dict[str, list[str]] = {}
@@ -116,6 +122,17 @@ def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int | None) -
     yardstick = f"{result.sampling.columns:.3f} / {result.sampling.pairs:.3f}"
     table.add_row("(another sample, no privacy)", *[yardstick] * len(totals))
     say_table(table)
+
+
+def _say_kept(result: Plan) -> None:
+    """Print how far coefficients of kept regressions will be off."""
+    for name, entries in result.expected.items():
+        kept = [(e.total, e.accuracy.kept) for e in entries if e.accuracy]
+        if numbers := [f"{off:.1f} at ε = {stated(total)}" for total, off in kept if off]:
+            say(
+                f"Coefficients of `keep` by {name} will be off by about {', '.join(numbers)}, in "
+                "standard errors that they have in the records."
+            )
 
 
 def _say_costs(result: Plan, totals: Sequence[float]) -> None:

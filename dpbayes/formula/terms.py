@@ -7,6 +7,7 @@ value at a time, so that a table gives the same values as its rows one by one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,15 @@ _LEARN = (
     "center", "scale", "standardize", "rescale", "hashed", "lag", "cc", "te", "mean", "median",
     "std", "var", "sum", "cumsum", "rank", "quantile", "cut", "qcut", "ns", "s",
 )  # fmt: skip
+
+
+def _number(level: object) -> float | None:
+    """The number that a level is, such as 0, "2" or False; None if it is none."""
+    try:
+        number = float(level_text(level))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)
@@ -198,15 +208,15 @@ class Factors:
                 return np.float64(node.value)
             case Name(column):
                 levels = self._domains[column].levels
-                if set(map(level_text, levels)) == {"0", "1"}:
-                    ones = self._is_level(column, "1", records).astype(float)
-                    return np.where(records[column].isna(), np.nan, ones)
-                if levels:
+                if not levels:
+                    return records[column].to_numpy(dtype=float)
+                numbers = {level: _number(level) for level in levels}
+                if None in numbers.values():
                     raise self._fail(
                         f"column {column!r} has levels and is used as a number; compare it with "
                         f"one, as in I({column} == 'a')"
                     )
-                return records[column].to_numpy(dtype=float)
+                return records[column].astype(object).map(numbers).to_numpy(dtype=float)
             case Operation(sign, (operand,)):
                 value = self._value(operand, records)
                 return np.negative(value) if sign == "-" else value

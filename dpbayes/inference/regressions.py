@@ -16,6 +16,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import DataFormula, columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.inference.combining import Estimates
+from dpbayes.schema.values import level_text
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ def formula_fit(
     Args:
         formula: formula on the released columns, in the syntax of the synthesizers' formulas; it
             is parsed and never run as code. Splines and polynomials need bounds, ``lower`` and
-            ``upper``; the outcome may be an expression. For ``logit`` and ``ordinal`` it may be a
-            column of levels.
+            ``upper``; the outcome may be an expression. Columns that are in ``levels`` are levels,
+            also where these are numbers; ``I(x)`` means the numbers. For ``logit`` and ``ordinal`` the
+            outcome may be a column of levels.
         model: one of ``MODELS``.
         levels: levels of columns, in the order of the release (``ReleasedData.levels``): the first
             is the reference level. By default the sorted levels of each data set.
@@ -97,7 +99,7 @@ def formula_fit(
         outcomes, _ = columns_of(formula)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
-    declared = {name: [str(v) for v in values] for name, values in (levels or {}).items()}
+    declared = levels or {}
     kind = KINDS[model]
 
     def fit(data: pd.DataFrame) -> Estimates:
@@ -129,20 +131,24 @@ def formula_fit(
 
 
 def _in_order(
-    data: pd.DataFrame, names: Iterable[str], declared: Mapping[str, Sequence[str]]
+    data: pd.DataFrame, names: Iterable[str], declared: Mapping[str, Sequence[Any]]
 ) -> pd.DataFrame:
     """Order the levels of columns as the release declares them, leaving out levels that are absent.
 
-    Numeric columns stay numeric: a formula that names one means the numbers.
+    Levels that are numbers are levels, too, as in the synthesizers' formulas.
     """
     changed: dict[str, pd.Series] = {}
     for name in names:
-        if name not in data or name not in declared or _is_number(data[name]):
+        if name not in data or name not in declared:
             continue
-        text = data[name].astype(str)
-        present = [level for level in declared[name] if (text == level).any()]
-        if text.isin(present).all():
-            changed[name] = pd.Series(pd.Categorical(text, categories=present), index=data.index)
+        texts = data[name].map(level_text)
+        found = set(texts.unique())
+        present = {level_text(v): v for v in declared[name] if level_text(v) in found}
+        if found == set(present):
+            changed[name] = pd.Series(
+                pd.Categorical(texts.map(present), categories=list(present.values())),
+                index=data.index,
+            )
     ordered = data.copy(deep=False)
     for name, values in changed.items():
         ordered[name] = values

@@ -36,7 +36,7 @@ class Population:
     @classmethod
     def of(cls, schema: Schema, reference: pd.DataFrame | None) -> Population:
         """Make a population; DataError if reference records do not fit the schema, or are none."""
-        plain = Schema(schema.columns, Rows(), schema.rules)
+        plain = Schema(schema.columns, Rows(), schema.rules, keep=schema.keep)
         if reference is None:
             return cls(plain)
         plain.validate(reference)

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.mechanisms.base import Mechanism
+from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.planning.population import Population
 from dpbayes.report.whole import Whole, tables_of
 from dpbayes.schema import Schema
+from dpbayes.schema.rules import numbers_of
 from dpbayes.synthesis.synthesizer import Synthesizer
 
+KEPT = 5  # data sets from which coefficients of kept regressions are combined
 SEEDS = 1000  # offset between the seeds of populations and those of noise
 
 
@@ -29,19 +33,24 @@ class Accuracy:
         columns, pairs: mean total variation distance of single columns, and of pairs of them,
             numbers in ten bins of their declared range: means over runs.
         se: standard error of ``pairs``; NaN for a single run.
+        kept: distance between the coefficients of the regressions that are kept, combined from
+            data sets, and the table's own, in standard errors of the latter: root mean square over
+            coefficients, regressions and runs; None if none is kept.
     """
 
     columns: float
     pairs: float
     se: float
+    kept: float | None = None
 
     @classmethod
-    def of(cls, by_run: Floats) -> Accuracy:
-        """Summarise distances by run, shape (runs, 2)."""
+    def of(cls, by_run: Floats, kept: Sequence[float] = ()) -> Accuracy:
+        """Summarise distances by run, shape (runs, 2), and squared ones of coefficients."""
         single, pairs = by_run.mean(axis=0)
         runs = len(by_run)
         se = by_run[:, 1].std(ddof=1) / np.sqrt(runs) if runs > 1 else np.nan
-        return cls(float(single), float(pairs), float(se))
+        off = float(np.mean(kept)) ** 0.5 if kept else None
+        return cls(float(single), float(pairs), float(se), off)
 
 
 def try_out(
@@ -54,18 +63,59 @@ def try_out(
 
     Args:
         schema: schema of the tables; nothing of them is confidential.
-        datasets: number of data sets of a release; two are measured if there are more, which are
-            posterior draws like these.
+        datasets: number of data sets of a release; if there are more, which are posterior draws
+            like these, distances are of two, and coefficients of five.
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
     synthesizer = Synthesizer(schema, mechanism)
-    by_run = []
+    analyses = [Analysis(text, schema) for text in schema.keep]
+    by_run, kept = [], []
     for run, table in enumerate(tables):
-        made = synthesizer.fit(table).sample(min(datasets, 2), seed=SEEDS + run).datasets
-        each = [distances(schema, table, synthetic) for synthetic in made]
+        number = min(datasets, KEPT if analyses else 2)
+        made = synthesizer.fit(table).sample(number, seed=SEEDS + run).datasets
+        each = [distances(schema, table, synthetic) for synthetic in made[:2]]
         by_run.append(np.mean(each, axis=0))
-    return Accuracy.of(np.array(by_run))
+        kept += [off for a in analyses if (off := _off(a, schema, table, made)) is not None]
+    return Accuracy.of(np.array(by_run), kept)
+
+
+def _off(
+    analysis: Analysis, schema: Schema, table: pd.DataFrame, made: Sequence[pd.DataFrame]
+) -> float | None:
+    """Mean squared distance of K combined slopes from the table's; None if it has none.
+
+    In the metric of the table's own covariance of them, divided by K: 1 if they are off by one
+    standard error in every direction, whatever the units of the terms are.
+    """
+    (own, variance, inverse), *others = (_slopes(analysis, schema, d) for d in (table, *made))
+    apart = np.mean([slopes for slopes, *_ in others], axis=0) - own
+    known = variance > 0
+    squares = np.einsum("kv,kl,lv->v", apart, inverse, apart)
+    return float((squares[known] / variance[known]).mean() / len(own)) if known.any() else None
+
+
+def _slopes(
+    analysis: Analysis, schema: Schema, data: pd.DataFrame
+) -> tuple[Floats, Floats, Floats]:
+    """Least squares of the outcome's V functions on K terms.
+
+    Returns:
+        Slopes, shape (K, V); residual variances, shape (V,); and the inverse of the slopes'
+        covariance, shape (K, K), up to these variances.
+    """
+    columns = [schema[name] for name in analysis.names]
+    values = {c.name: numbers_of(c, c.validate(data[c.name])) for c in columns}
+    terms, whole = analysis.design(values)
+    scores = analysis.scores(values[analysis.outcome.name])
+    rows = whole & ~np.isnan(scores).any(axis=1)
+    if not rows.any():
+        raise GuaranteeError(f"keep {analysis.text!r}: no row has a value of every column.")
+    terms, scores = (part[rows] - part[rows].mean(axis=0) for part in (terms, scores))
+    squares = terms.T @ terms
+    slopes = np.linalg.pinv(squares) @ terms.T @ scores
+    left = ((scores - terms @ slopes) ** 2).sum(axis=0)
+    return slopes, left / max(1, len(terms) - terms.shape[1] - 1), squares
 
 
 def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:

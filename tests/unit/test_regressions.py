@@ -91,6 +91,31 @@ def test_levels_come_from_the_release(table):
     )
 
 
+def test_levels_that_are_numbers(table):
+    """Levels in a formula, as in the synthesizers'; ``I`` means their numbers."""
+    rng = np.random.default_rng(8)
+    frame = table.assign(
+        k=rng.integers(1, 5, len(table)), two=np.where(table["logit"] == "yes", 2, 1)
+    )
+    frame["ols"] += frame["k"]
+    levels = {"k": [4, 1, 2, 3], "two": [1, 2]}
+    fitted = formula_fit("ols ~ k + x", levels=levels)(frame)
+    assert list(fitted.params.index) == ["Intercept", "k[T.1]", "k[T.2]", "k[T.3]", "x"]
+    linear = formula_fit("ols ~ I(k) + x", levels=levels)(frame)
+    as_before = formula_fit("ols ~ k + x")(frame)
+    np.testing.assert_allclose(linear.params, as_before.params)
+    assert linear.params["I(k)"] == pytest.approx(1, abs=0.1)
+    same = formula_fit("ols ~ C(k, levels=[4, 1, 2, 3]) + x", levels=levels)(frame)
+    np.testing.assert_allclose(same.params, fitted.params)
+    two, yes = (formula_fit(f"{y} ~ x", "logit", levels)(frame) for y in ("two", "logit"))
+    np.testing.assert_allclose(two.params, yes.params)
+    # A missing value makes numbers of the file floating point.
+    frame.loc[0, ["k", "two"]] = np.nan
+    with pytest.warns(UserWarning, match="rows with a missing value are left out"):
+        left = formula_fit("k ~ two", levels=levels)(frame)
+    assert list(left.params.index) == ["Intercept", "two[T.2]"]
+
+
 @pytest.mark.parametrize(
     ("formula", "model", "message"),
     [
