@@ -22,6 +22,12 @@ if TYPE_CHECKING:  # it imports every mechanism
     from dpbayes.planning.plan import Plan
 
 
+MORE_THAN_MADE_UP = (
+    " By several times as much where relations are strong, or bounds much wider than the values: "
+    "earlier records tell more (`reference`)."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions(ModelOptions):
     """Options for a schema, with or without models."""
@@ -82,7 +88,7 @@ def plan(
         say=(lambda name: say_error(f"trying {name} ...")) if is_terminal() else (lambda _: None),
     )
     _say_accuracy(result, totals, datasets)
-    _say_kept(result)
+    _say_kept(result, reference is None)
     _say_costs(result, totals)
     _say_models(result, totals)
     reasons: dict[str, list[str]] = {}
@@ -124,7 +130,7 @@ def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int | None) -
     say_table(table)
 
 
-def _say_kept(result: Plan) -> None:
+def _say_kept(result: Plan, made_up: bool) -> None:
     """Print how far coefficients of kept regressions will be off."""
     for name, entries in result.expected.items():
         kept = [(e.total, e.accuracy.kept) for e in entries if e.accuracy]
@@ -132,6 +138,7 @@ def _say_kept(result: Plan) -> None:
             say(
                 f"Coefficients of `keep` by {name} will be off by about {', '.join(numbers)}, in "
                 "standard errors that they have in the records."
+                + (MORE_THAN_MADE_UP if made_up else "")
             )
 
 

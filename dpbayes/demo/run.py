@@ -130,7 +130,8 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
         fit = Synthesizer(confidential(schema), Marginals(RELEASED)).fit(records)
         terms = Terms(fit.datasets_of(None))
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)
-        release = release_into(output, fit, terms, bill)
+        with bill.settled(print):
+            release = release_into(output, fit, terms, bill)
         report_into(output, fit, release)
         _write(demo, output)
         question = PageTopic(fit.task.schema, records, formulas=[MODEL.formula])

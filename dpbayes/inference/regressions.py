@@ -76,8 +76,8 @@ def formula_fit(
         formula: formula on the released columns, in the syntax of the synthesizers' formulas; it
             is parsed and never run as code. Splines and polynomials need bounds, ``lower`` and
             ``upper``; the outcome may be an expression. Columns that are in ``levels`` are levels,
-            also where these are numbers; ``I(x)`` means the numbers. For ``logit`` and ``ordinal`` the
-            outcome may be a column of levels.
+            also where these are numbers; ``I(x)`` means the numbers. For ``logit`` and ``ordinal``
+            the outcome may be a column of levels.
         model: one of ``MODELS``.
         levels: levels of columns, in the order of the release (``ReleasedData.levels``): the first
             is the reference level. By default the sorted levels of each data set.

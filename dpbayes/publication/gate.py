@@ -123,20 +123,15 @@ def release_into(
         say(OTHER_NEIGHBOURS)
     work = Work(output.path, bill.payment.entry)
     with contextlib.ExitStack() as to_the_end:
-        try:
-            bill.reserve()
-            empty = _empty(fit, terms, bill)
-            with as_output_error(output.path, f"Nothing was released.{bill.reminder}"):
-                work.allocate(_space(fit, terms, empty))
-            bill.spend()
-            with as_output_error(output.path, f"Nothing was released.{bill.reminder}"):
-                release = fit.filled(empty)
-                files = release.files(terms.file_format)
-            to_the_end.enter_context(uninterrupted())
-        except BaseException:
-            with uninterrupted(look=False):
-                work.discard()
-            raise
+        bill.reserve()
+        empty = _empty(fit, terms, bill)
+        with as_output_error(output.path, f"Nothing was released.{bill.reminder}"):
+            work.allocate(_space(fit, terms, empty))
+        bill.spend()
+        with as_output_error(output.path, f"Nothing was released.{bill.reminder}"):
+            release = fit.filled(empty)
+            files = release.files(terms.file_format)
+        to_the_end.enter_context(uninterrupted())
         bill.state = "written"
         try:
             with as_output_error(output.path, f"The release was not finished.{bill.reminder}"):
@@ -147,6 +142,7 @@ def release_into(
                 work.discard()
             raise
         bill.payment.released(f"the release is in {output.path / RELEASE}")
+        work.discard()
         finish()
     return release
 

@@ -28,7 +28,7 @@ CHOICE = f"{CHECKPOINT}.choice-"  # a private choice, with a hash of its inputs
 LOCK = ".dpbayes.lock"
 ATTEMPTS = 10  # to find and lock OUT while other processes create and remove it
 PATIENCE = 1.0  # seconds to wait for a lock that is about to be released
-_WORK = ".dpbayes-"
+_WORK, _SPENT = ".dpbayes-", ".spent-"
 
 
 def check_writable(out: Path) -> None:
@@ -313,15 +313,32 @@ class Work:
         for path in self.path.rglob("*"):
             _flush(path)
 
+    @property
+    def _spent(self) -> Path:
+        return self.out / f"{_SPENT}{self.entry}"
+
+    @property
+    def spent(self) -> bool:
+        """True if noise may have been drawn for the release, whatever an old ledger says."""
+        return self._spent.exists()
+
+    def mark_spent(self) -> None:
+        """Leave an empty hidden file that says so, until the entry is closed."""
+        self._spent.touch(mode=0o600)
+        _flush(self._spent)
+        _flush(self.out)
+
     def appear(self) -> None:
         """Move the finished release into place, in one step."""
         self.release.rename(self.out / RELEASE)
         _flush(self.out)
-        self.discard()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def discard(self) -> None:
-        """Remove the hidden folder."""
+        """Remove the hidden folder and the mark."""
         shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._spent.unlink()
 
 
 def _flush(path: Path) -> None:

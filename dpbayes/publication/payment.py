@@ -13,6 +13,7 @@ from dpbayes.core.errors import LedgerError
 from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.publication.ledger import Kind, Ledger
+from dpbayes.publication.output import Work, as_output_error
 from dpbayes.records.overlap import Identity
 
 
@@ -65,6 +66,15 @@ class Payment:
         if self.ledger is not None:
             self.ledger.writing(self.entry)
 
+    def mark(self, work: Work) -> None:
+        """Mark the folder as one for which noise is drawn, before it is.
+
+        After a crash a backup of the ledger, in which the entry is reserved, may be restored.
+        """
+        if self.ledger is not None:
+            with as_output_error(work.out, f"Nothing was drawn.{self.reminder}"):
+                work.mark_spent()
+
     def void(self) -> None:
         """Give the cost back, if possible."""
         if self.ledger is not None:
@@ -115,6 +125,10 @@ class Bill:
     state: Literal["open", "reserved", "spent", "written"] = "open"
 
     @property
+    def _work(self) -> Work:
+        return Work(self.out, self.payment.entry)
+
+    @property
     def reminder(self) -> str:
         """Sentence for error messages once the cost counts; empty before, or without a ledger."""
         return self.payment.reminder if self.state in ("spent", "written") else ""
@@ -142,6 +156,7 @@ class Bill:
             with uninterrupted():
                 self.payment.writing()
                 self.state = "spent"
+                self.payment.mark(self._work)
 
     @contextlib.contextmanager
     def settled(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -153,6 +168,8 @@ class Bill:
             yield
         except BaseException:
             with uninterrupted(look=False):
+                if self.state != "written":
+                    self._work.discard()
                 if self.state == "reserved":
                     self.payment.void()
                 elif self.state == "spent":

@@ -29,7 +29,7 @@ def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
 
     ``reserved`` becomes ``void``: its process asks the ledger before it draws anything private, and
     is refused from now on. If files name the entry, the ledger is a backup that is older than they
-    are, and the entry counts as ``writing``.
+    are, and the entry counts as ``writing``, as it does if its folder is not there any more.
 
     ``writing`` becomes ``released`` if all files are complete, or if a choice was saved; otherwise
     ``lost``: the cost counts, because the data may have been seen, and how the run ended may depend
@@ -55,7 +55,9 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
         return Resolution(entry, None, reason)
     work = Work(entry.directory, entry.id)
     if entry.state == "reserved":
-        if not _drawn(entry, work):  # no lock is needed: this stops a slow process too
+        if entry.directory.is_dir() and not _drawn(
+            entry, work
+        ):  # no lock is needed: this stops a slow process too
             ledger.void(entry.id)
             work.discard()
             return Resolution(entry, "void", "nothing had been drawn; the cost was given back")
@@ -73,10 +75,10 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
 
 
 def _drawn(entry: Entry, work: Work) -> bool:
-    """True if a release, whole or in work, or the outcome of a choice names the entry."""
+    """True if a mark, a release, whole or in work, or the outcome of a choice names the entry."""
     releases = (entry.directory / RELEASE, work.release)
     kept = outcome_of(Output(entry.directory), entry.id) is not None
-    return kept or any(Release.entry_of(release) == entry.id for release in releases)
+    return kept or work.spent or any(Release.entry_of(release) == entry.id for release in releases)
 
 
 def _why_not(entry: Entry) -> str | None:
@@ -86,7 +88,7 @@ def _why_not(entry: Entry) -> str | None:
         return f"made on {entry.host}: resolve it there, or {again}"
     if _runs(entry.process):
         return f"process {entry.process} still runs; {again}"
-    if entry.state == "writing" and not entry.directory.is_dir():
+    if not entry.directory.is_dir():  # perhaps moved, with a release that was drawn
         return f"{entry.directory} is not there; {again}"
     return None
 

@@ -114,7 +114,7 @@ def identity_of(table: Table) -> Identity:
     if isinstance(table, ChunkedTable):
         return ChunkedIdentity(table.original, table)
     assert isinstance(table, InMemoryTable)
-    return Identity(table.original, with_days(table.schema, table.frame))
+    return Identity(table.original, with_days(table.schema, table.frame), table.frame)
 
 
 def with_days(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:

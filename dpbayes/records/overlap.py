@@ -26,6 +26,7 @@ from dpbayes.records.column_sets import hashed_sets
 from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum, encoded, sum_digest
 from dpbayes.records.repeated import LEAST_LEFT, seldom_texts, without_repeated
 from dpbayes.records.shapes import shapes
+from dpbayes.schema.values import numbers_in
 
 Kind = Literal["rows", "column", "set", "shape"]
 SHARE = 0.5  # share of common records from which two tables count as the same data
@@ -39,6 +40,7 @@ KEPT_OF_SHAPES = 512  # fewer, as there are many views; a share has a standard e
 # other persons then rarely coincide: n records take about n (1 - n / 2D) of D equally likely
 # elements, and another person's element is among them with probability n / D.
 DISTINCT = 0.9
+NEAR = 0.01  # relative difference up to which steps between values are equal
 FEWEST = 30  # records, below which a column tells them apart only if all its values differ
 
 
@@ -50,10 +52,12 @@ class Identity:
         given: the table as it was read, undeclared columns included.
         records: the validated table, declared columns only; a ledger has days in it as ISO texts
             (``chunked_overlap.identity_of``).
+        ranked: the same with days as numbers, by which shapes rank them.
     """
 
     given: pd.DataFrame
     records: pd.DataFrame
+    ranked: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", as_frame(self.given))
@@ -69,11 +73,7 @@ class Identity:
         Args:
             salt: the key, hex.
         """
-        # Both: where all rows are much alike, those that are left hardly tell persons apart.
-        tables = [self.records]
-        seldom = without_repeated(self.records, FEWEST)
-        if len(seldom) < len(self.records):
-            tables.append(seldom)
+        ranked = self.records if self.ranked is None else self.ranked
         return Known(
             (self.digest, sum_digest(content_sum(self.records))),
             (content_digest(self.given), sum_digest(content_sum(self.given))),
@@ -82,8 +82,8 @@ class Identity:
             self.records.empty,
             (
                 *sketches(self.records, salt, KEPT_IN_LEDGER),
-                *(sketch for table in tables for sketch in _set_sketches(table, salt)),
-                *(sketch for table in tables for sketch in _shape_sketches(table, salt)),
+                *(sketch for table in _both(self.records) for sketch in _set_sketches(table, salt)),
+                *(sketch for table in _both(ranked) for sketch in _shape_sketches(table, salt)),
             ),
         )
 
@@ -244,6 +244,15 @@ def kept_of_column(kept: int, columns: int) -> int:
     return min(kept, max(KEPT, KEPT_OF_COLUMNS // max(1, columns)))
 
 
+def _both(records: pd.DataFrame) -> list[pd.DataFrame]:
+    """A table, and the same without repeated rows if that is another.
+
+    Where all rows are much alike, those that are left hardly tell persons apart.
+    """
+    seldom = without_repeated(records, FEWEST)
+    return [records] if len(seldom) == len(records) else [records, seldom]
+
+
 def _set_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
     if len(records) < FEWEST:
         return ()
@@ -293,12 +302,34 @@ def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
     for column in texts.values():
-        if len(set(column)) == len(column) > 1:
-            yield "column", column
-            continue
-        seldom = seldom_texts(column)  # without, for example, the cells that are missing
-        if len(seldom) >= max(FEWEST, LEAST_LEFT * len(column)) and _distinct(seldom):
+        seldom = column
+        if len(set(column)) != len(column) or len(column) < 2:
+            seldom = seldom_texts(column)  # without, for example, the cells that are missing
+            if len(seldom) < max(FEWEST, LEAST_LEFT * len(column)) or not _distinct(seldom):
+                continue
+        if not _in_equal_steps(seldom):
             yield "column", seldom
+
+
+def _in_equal_steps(texts: Sequence[str]) -> bool:
+    """True if most values follow each other in equal steps, as days and numbers of rows do.
+
+    The tables of other persons, or of the next year, may have the same ones.
+    """
+    different = sorted(set(texts) - {""})
+    numbers = numbers_in(pd.Series(different, dtype=object))
+    if numbers.isna().any():
+        days = pd.to_datetime(pd.Series(different), format="ISO8601", errors="coerce")
+        numbers = days.astype("datetime64[s]").astype("int64").where(days.notna())
+    if numbers.isna().any():  # such as p001
+        pairs = enumerate(zip(different[0], different[-1], strict=False))
+        start = next((k for k, (a, b) in pairs if a != b), 0)  # they are sorted
+        numbers = numbers_in(pd.Series([text[start:] for text in different], dtype=object))
+    if numbers.isna().any() or len(numbers) < 2:
+        return False
+    steps = np.diff(np.sort(numbers.to_numpy(dtype=float)))
+    usual = np.median(steps)
+    return bool(np.mean(np.abs(steps - usual) <= NEAR * usual) >= SHARE)
 
 
 def tells_apart(records: pd.DataFrame) -> bool:

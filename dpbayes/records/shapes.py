@@ -3,25 +3,30 @@
 In a column with few different values, a value is coded by its frequency; in a column with many, by
 the quantile interval that it lies in. The shape of a row is the set of these codes, whatever the
 names and order of the columns. Shapes without one of the columns are compared too, so that a table
-is recognised after a column was added or removed.
+is recognised after a column was added or removed. And once more with names, and values in place of
+frequencies: so few columns tell a table apart if only numbers were rescaled.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
-from dpbayes.records.fingerprint import cell_texts
+from dpbayes.records.fingerprint import cell_texts, encoded
 
 MOST_LEVELS = 32  # different values (and at most half the records) that are coded by frequency
-PARTS = (8, 16, 32, 64, 128)  # quantile intervals; coarse first, as rounding moves few values
+# Quantile intervals; coarse first, as rounding moves few values. Fine ones are needed where few
+# columns have to tell many records apart.
+PARTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 USED_PARTS = 2  # resolutions that are kept: another table may need the finer one
 SHUFFLES = 3  # random tables of other persons with the same columns
 MOST_BY_CHANCE = 0.2  # share of rows that such a table may have in common with the records
+Hashes = NDArray[np.uint64]
 MOST_ROWS = 20_000  # above, shapes without a column are skipped: each takes n hashes
 
 
@@ -37,54 +42,116 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
         return
     used = 0
     for parts in PARTS:
-        codes = np.array([_codes(records[name], parts) for name in records], dtype=object)
-        if not _tells(codes, distinct):
-            continue
-        yield _texts(codes, parts)
-        if codes.shape[1] <= MOST_ROWS:
-            for left_out in range(len(codes)):
-                fewer = np.delete(codes, left_out, axis=0)
-                if _tells(fewer, distinct):
-                    yield _texts(fewer, parts)
-        used += 1
+        found = False
+        for named in (True, False):
+            columns = [_Coded.of(records[name], str(name), parts, named) for name in records]
+            tables = _Tables.of(columns)
+            if not tables.tell(distinct):
+                continue
+            found = True
+            yield _texts(columns, parts)
+            if not named and len(records) <= MOST_ROWS:
+                for k in range(len(columns)):
+                    if tables.tell(distinct, without=k):
+                        yield _texts([*columns[:k], *columns[k + 1 :]], parts)
+        used += found
         if used == USED_PARTS:
             return
 
 
-def _tells(codes: NDArray[np.object_], distinct: float) -> bool:
-    """True if shapes tell records apart, and those of other persons would be different.
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """A column of codes.
 
-    Ranks of a single column are the same in every table of that length. So each column is shuffled
-    by itself: the result stands for other persons with the same margins, and must share few rows.
+    Attributes:
+        codes: texts of the different codes.
+        rows: number of each row's code, shape (n,).
+        order: rows in ascending order of their parts if the codes are of numbers; None otherwise.
     """
-    if not len(codes):
-        return False
-    rows = _texts(codes, 0)
-    if len(set(rows)) < distinct * len(rows):
-        return False
-    rng = np.random.default_rng(len(rows))
-    shares = []
-    for _ in range(SHUFFLES):
-        other = np.array([rng.permutation(column) for column in codes], dtype=object)
-        common = Counter(rows) & Counter(_texts(other, 0))
-        shares.append(common.total() / len(rows))
-    return max(shares) < MOST_BY_CHANCE
+
+    codes: Sequence[str]
+    rows: NDArray[np.int64]
+    order: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, column: pd.Series, name: str, parts: int, named: bool) -> _Coded:
+        """Code each value: by its frequency, or by its quantile interval in a numeric column."""
+        values, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
+        few = min(MOST_LEVELS, len(column) // 2)
+        before = f"{name}\x1d" if named else ""
+        if len(levels) > few and pd.api.types.is_numeric_dtype(column.dtype):
+            ranks = column.rank(method="average", pct=True).to_numpy(dtype=float)
+            intervals = np.minimum(np.floor(ranks * parts), parts - 1)
+            numbers = np.where(np.isnan(intervals), parts, intervals).astype(np.int64)
+            codes = [*(f"{before}part {k}" for k in range(parts)), f"{before}missing"]
+            return cls(codes, numbers, np.argsort(numbers, kind="stable"))
+        if named:
+            return cls([before + level for level in levels], values, None)
+        counts = np.bincount(values, minlength=len(levels))
+        order = np.unique(-counts, return_inverse=True)[1]  # equally frequent ones share a code
+        return cls([f"level {k}" for k in range(len(levels))], order[values], None)
+
+    @property
+    def hashes(self) -> Hashes:
+        """Hash of each row's code, shape (n,)."""
+        digests = (blake2b(encoded(code), digest_size=8).digest() for code in self.codes)
+        return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)[self.rows]
 
 
-def _texts(codes: NDArray[np.object_], parts: int) -> list[str]:
-    """Text of each row: its codes in alphabetical order. ``codes`` has shape (columns, rows)."""
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """Hashed codes of a table, and of tables of other persons that have the same codes.
+
+    Attributes:
+        cells: shape (columns, n). A shape's hash is the sum over columns, in any order.
+        others: other tables of this shape.
+    """
+
+    cells: Hashes
+    others: Sequence[Hashes]
+
+    @classmethod
+    def of(cls, columns: Sequence[_Coded]) -> _Tables:
+        """Make the other tables.
+
+        Ranks of a single column are the same in every table of that length, and so are those of
+        numbers that all rise together, or fall as the first rises. The shapes of the records have
+        to be others.
+        """
+        cells = np.array([column.hashes for column in columns])
+        rng = np.random.default_rng(cells.shape[1])
+        others = [rng.permuted(cells, axis=1) for _ in range(SHUFFLES + 2)]
+        for turned, other in enumerate(others[SHUFFLES:]):
+            numeric = [k for k, column in enumerate(columns) if column.order is not None]
+            for k in numeric:
+                order = columns[k].order
+                assert order is not None
+                other[k] = cells[k][order[::-1] if turned and k != numeric[0] else order]
+        return cls(cells, others)
+
+    def tell(self, distinct: float, without: int | None = None) -> bool:
+        """True if shapes tell records apart, and those of other persons would be different.
+
+        Args:
+            distinct: smallest number of different shapes per record.
+            without: a column that is left out.
+        """
+        shown = np.delete(np.arange(len(self.cells)), [] if without is None else without)
+        if not shown.size:
+            return False
+        own, often = np.unique(self.cells[shown].sum(axis=0), return_counts=True)
+        n = self.cells.shape[1]
+        if len(own) < distinct * n:
+            return False
+        for other in self.others:
+            theirs, counts = np.unique(other[shown].sum(axis=0), return_counts=True)
+            _, i, j = np.intersect1d(own, theirs, assume_unique=True, return_indices=True)
+            if np.minimum(often[i], counts[j]).sum() >= MOST_BY_CHANCE * n:
+                return False
+        return True
+
+
+def _texts(columns: Sequence[_Coded], parts: int) -> list[str]:
+    """Text of each row: its codes in alphabetical order."""
+    codes = np.array([np.array(column.codes, dtype=object)[column.rows] for column in columns])
     return [f"{parts}\x1e" + "\x1f".join(row) for row in np.sort(codes.T, axis=1)]
-
-
-def _codes(column: pd.Series, parts: int) -> list[str]:
-    """Code of each value: by its frequency, or by its quantile interval in a numeric column."""
-    values, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
-    few = min(MOST_LEVELS, len(column) // 2)
-    many = len(levels) > few and pd.api.types.is_numeric_dtype(column.dtype)
-    if many:
-        ranks = column.rank(method="average", pct=True).to_numpy(dtype=float)
-        intervals = np.minimum(np.floor(ranks * parts), parts - 1)
-        return ["missing" if np.isnan(x) else f"part {x:.0f}" for x in intervals.tolist()]
-    counts = np.bincount(values, minlength=len(levels))
-    order = np.unique(-counts, return_inverse=True)[1]  # equally frequent levels share a code
-    return [f"level {k}" for k in order[values].tolist()]

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -370,8 +371,9 @@ def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
     (left,) = resolve(ledger)
     assert left.state is None
     assert "made on elsewhere" in left.reason
+    # Where its folder was is nothing: it may have been moved with a release in it.
     (done,) = resolve(ledger, "e" * 32)
-    assert done.state == "void"
+    assert done.state == "lost"
     with pytest.raises(LedgerError, match="not among the unfinished"):
         resolve(ledger, "e" * 32)
 
@@ -479,6 +481,32 @@ def test_kill_at_each_step(opened, url):
             check_resolved(ledger, folder)
             states = list(ledger.history()["state"])
             assert states[-1:] == ([end] if end else []), point
+
+
+@only_sqlite
+@pytest.mark.parametrize("moved", ["away", "nowhere"])
+def test_an_older_ledger_gives_nothing_back(url, tmp_path, moved):
+    """A backup in which the entry is reserved, of a release that was drawn before a crash."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 100.0)
+    place = Path(url.removeprefix("sqlite:///"))
+    for point, end in (
+        ("kill:writing", "void"), ("kill:filled", "lost"), ("kill-after:filled", "lost"),
+        ("kill:write", "lost"), ("kill:appear", "released"), ("kill:released", "released"),
+    ):  # fmt: skip
+        with serving(url, tmp_path / "releases") as server:
+            server.release("out", point)
+        states = ledger.history()["state"].tolist()
+        with contextlib.closing(sqlite3.connect(place)) as db, db:
+            db.execute("UPDATE entry SET state = 'reserved' WHERE number = ?", [len(states)])
+        out = tmp_path / "releases" / "out"
+        if moved == "away":
+            out.rename(tmp_path / "web")
+            assert [done.state for done in resolve(ledger)] == [None]
+            (tmp_path / "web").rename(out)
+        assert [done.state for done in resolve(ledger)] == [end], point
+        assert not list(out.glob(".*-*"))
+        shutil.rmtree(out)
 
 
 @only_sqlite

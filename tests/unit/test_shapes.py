@@ -4,7 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.records.overlap import Identity, largest_share
+import dpbayes as dpb
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import table_of
+from dpbayes.records.overlap import Identity, largest_share, views
 
 SALT = "ab" * 32
 
@@ -100,6 +103,66 @@ def test_other_persons_of_small_tables_are_not(name, n):
         assert share(ours, pd.DataFrame(OTHERS[name](rng, n))) < 0.5
 
 
+@pytest.mark.parametrize("column", ["wage", "weeks"])
+def test_one_rescaled_number_among_columns_that_hardly_tell(column):
+    """Names and values of the others count: frequencies alone coincide."""
+
+    def table(seed):
+        rng = np.random.default_rng(seed)
+        return pd.DataFrame(
+            {
+                "wage": np.round(rng.lognormal(2, 0.5, 3000), 4),
+                "weeks": rng.integers(1, 50, 3000),
+                "school": rng.integers(3, 18, 3000),
+                "sex": rng.choice(["f", "m"], 3000),
+            }
+        )
+
+    ours = table(3)
+    assert share(ours, ours.assign(**{column: ours[column] * 2.54})) >= 0.5
+    assert share(ours, table(4)) < 0.5
+
+
+@pytest.mark.parametrize("falls", [1, -1])
+def test_numbers_that_rise_together_tell_nothing(falls):
+    rng = np.random.default_rng(4)
+    tables = []
+    for k in range(2):
+        mass = np.sort(rng.lognormal(k, 1, 200))
+        energy = falls * (3 + k) * mass * rng.normal(1, 0.002, 200)
+        tables.append(pd.DataFrame({"mass": mass, "energy": energy}))
+    assert share(*tables) < 0.5
+
+
+@pytest.mark.parametrize("form", ["serial", "months", "an hour later"])
+def test_days_are_known_again_in_another_form(form):
+    """As serial numbers, as the first of their month, or in another time zone."""
+    rng = np.random.default_rng(5)
+    day = {"type": "date", "lower": "1990-01-01", "upper": "2029-12-31"}
+    moment = {**day, "type": "datetime", "format": "%Y-%m-%dT%H:%M"}
+    serial = {"type": "count", "lower": 0, "upper": 99_999}
+    ward = {"type": "categorical", "levels": list("abcde")}
+    days = pd.DataFrame(
+        {name: rng.integers(9_000, 18_000, 1500) for name in ("born", "came", "left")}
+    )
+
+    def known(kind, columns):
+        schema = dpb.Schema.from_dict({"columns": {**dict.fromkeys(days, kind), "ward": ward}})
+        table = columns.assign(ward=wards)
+        return identity_of(table_of(schema, table)).known(SALT).sketches
+
+    wards = rng.choice(list("abcde"), 1500)
+    stamps = days.apply(lambda column: pd.to_datetime(column, unit="D"))
+    texts = stamps.apply(lambda column: column.dt.strftime("%Y-%m-%d"))
+    minutes = stamps.apply(lambda column: column.dt.strftime("%Y-%m-%dT01:00"))
+    other = {
+        "serial": (serial, days + 25_569),
+        "months": (day, texts.apply(lambda column: column.str[:8] + "01")),
+        "an hour later": (moment, minutes),
+    }[form]
+    assert largest_share(known(day, texts), known(*other)) >= 0.5
+
+
 def test_what_a_table_of_few_levels_tells_is_nothing():
     """Tables of other persons have the same rows."""
     rng = np.random.default_rng(1)
@@ -117,3 +180,21 @@ def test_missing_values_are_levels_of_their_own():
     assert (
         share(ours, ours.assign(income=ours.income * 2, hours=ours.hours / 2, age=ours.age)) >= 0.5
     )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        range(366), [f"p{k:04d}" for k in range(366)], np.arange(1900, 1991.5, 0.25),
+        pd.date_range("2023-01-01", periods=366).strftime("%Y-%m-%d"),
+    ],
+    ids=["number", "text", "quarter", "day"],
+)  # fmt: skip
+def test_equal_steps_are_no_sign_of_the_same_persons(values):
+    """Numbers of rows and days of a year are in everybody's tables."""
+    rng = np.random.default_rng(6)
+    table = pd.DataFrame({"step": list(values)})
+    table["count"] = rng.poisson(4, len(table))
+    assert [kind for kind, _ in views(table)] == ["rows"]
+    table["born"] = rng.integers(0, 10**6, len(table))
+    assert [kind for kind, _ in views(table)] == ["rows", "column"]
