@@ -28,9 +28,11 @@ _OPEN = (  # keys of a query whose values are not secret; all others may be
     "host", "hostaddr", "port", "dbname", "user", "service", "application_name", "options",
     "connect_timeout", "sslmode", "sslrootcert", "target_session_attrs",
 )  # fmt: skip
-_LIKE_PASSWORDS = (  # each with its replacement; spaces may be part of a password
-    (re.compile(r"\S*:\S.*@"), f"{HIDDEN}@"),  # user:password@
-    (re.compile(r"(@[^\s/:]*:)(?!\d+\b)\S+"), rf"\1{HIDDEN}"),  # user@host:password
+# Parts of dpbayes's own messages that look like logins. A user's text between them is redacted.
+_OWN = re.compile(r"(sqlite:///FILE|(?:postgresql|DIALECT)://USER@HOST/DATABASE|\(@ is %40\))")
+_LOGIN = re.compile(r"(?<!\S)\S*?:\S")  # user:password
+_LIKE_PASSWORDS = (  # each with its replacement
+    (re.compile(r"(@[^\s/:@]*:)(?!\d+\b)\S+"), rf"\1{HIDDEN}"),  # user@host:password
     (re.compile(r"([?&](?!host=)\w+=)[^\s&]*"), rf"\1{HIDDEN}"),  # ?key=value
     (
         re.compile(
@@ -48,9 +50,24 @@ def redact(text: str) -> str:
     It is for text that a user typed and that comes back in an error or a note. The ledger's own
     messages show its URL by ``shown``.
     """
+    return "".join(part if _OWN.fullmatch(part) else _redacted(part) for part in _OWN.split(text))
+
+
+def _redacted(text: str) -> str:
+    text = "\n".join(map(_without_login, text.split("\n")))
     for pattern, instead in _LIKE_PASSWORDS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _without_login(line: str) -> str:
+    """Hide all from the first user:password of a line to its last @.
+
+    Spaces may be part of a password. One pattern for this would take cubic time.
+    """
+    head, at, tail = line.rpartition("@")
+    login = _LOGIN.search(head)
+    return line if login is None else f"{head[: login.start()]}{HIDDEN}{at}{tail}"
 
 
 def read_url(text: str) -> sa.URL:

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import time
 import traceback
 
 import pytest
@@ -104,6 +105,19 @@ def test_a_note_keeps_no_password(tmp_path):
     ledger.reserve("cps", claim, releases.identity(), "e" * 32, tmp_path, note)
     assert list(ledger.history()["note"]) == ["in ***@h/d"]
     assert FIRST.encode() not in (tmp_path / "ledger.db").read_bytes()
+
+
+@pytest.mark.parametrize("piece", [":", "a:", "x", "a:b ", "@", "@a:", "?a=", "pass='"])
+def test_a_long_text_is_redacted_at_once(piece):
+    begun = time.process_time()
+    redact(piece * (100_000 // len(piece)))
+    assert time.process_time() - begun < 1
+
+
+def test_the_own_text_of_a_message_stays_whole(tmp_path):
+    done = dpbayes("ledger", "show", f"mysql:me:{FIRST}@h", cwd=tmp_path)
+    assert "postgresql://USER@HOST/DATABASE" in done.stderr
+    assert "(@ is %40)" in done.stderr
 
 
 @pytest.mark.parametrize(
