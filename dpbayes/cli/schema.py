@@ -15,6 +15,7 @@ import typer
 from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
+from dpbayes.core.files import read_text
 from dpbayes.mechanisms import Marginals
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
@@ -126,7 +127,7 @@ def confirm(
     The file is written after each answer, so that you can stop at any time; comments stay.
     """
     Schema.from_toml(schema)
-    text, skipped = schema.read_text(encoding="utf-8"), 0
+    text, skipped = read_text(schema), 0
     while columns := guessed_columns(text)[skipped:]:
         column = columns[0]
         say(f"\n{column.name}, the first of {len(columns)} columns with guesses")

@@ -1,9 +1,42 @@
-"""Atomic file writes."""
+"""Whole files: atomic writes, and reads of regular files of limited size."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from io import BufferedReader
 from pathlib import Path
+
+MOST_MEGABYTES = 64  # of a file that is read whole
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would wait; Windows has none
+
+
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a file for reading; OSError if it cannot be opened or is no regular file.
+
+    A pipe would be waited for without end, and a device such as /dev/zero read without end.
+    """
+    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device; write it to a file", str(path))
+    return stream
+
+
+def read_whole(path: str | Path) -> bytes:
+    """Read a file of settings or results; OSError as ``open_regular``, or if it is too large."""
+    with open_regular(path) as stream:
+        content = stream.read(MOST_MEGABYTES * 10**6 + 1)
+    if len(content) > MOST_MEGABYTES * 10**6:
+        what = f"it has more than {MOST_MEGABYTES} MB; name another file, or shorten it"
+        raise OSError(errno.EFBIG, what, str(path))
+    return content
+
+
+def read_text(path: str | Path) -> str:
+    """Read a text in UTF-8 with line ends of any kind; ValueError if it is not UTF-8."""
+    return read_whole(path).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.errors import InferenceError, SchemaError, refused
+from dpbayes.core.files import open_regular, read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, LevelName, Name, Node, Number, Operation
@@ -67,7 +68,7 @@ def read_release(directory: str | Path) -> ReleasedData:
         with refused(
             InferenceError, f"release {str(directory)!r} cannot be read, or was edited", OSError
         ):
-            statement = json.loads((directory / STATEMENT).read_text(encoding="utf-8"))
+            statement = json.loads(read_whole(directory / STATEMENT))
             count = int(statement["datasets"])
             if count < 1:
                 raise ValueError
@@ -86,7 +87,8 @@ def _read_table(directory: Path, name: str) -> pd.DataFrame:
     """Read one data set; only CSV leaves the column types to pandas."""
     path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
     if path.suffix == ".csv":
-        return pd.read_csv(path)
+        with open_regular(path) as stream:
+            return pd.read_csv(stream)
     # Whole numbers beside missing ones are objects as read, and floats for a model.
     return read_records(path).infer_objects()
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.errors import DataError, refused
+from dpbayes.core.files import read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.pages import comparison, figures
 from dpbayes.pages.comparison import PageTopic
@@ -80,7 +81,7 @@ def _cautions(statement: Mapping[str, Any]) -> list[str]:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except FileNotFoundError:
         return None
     except OSError as error:

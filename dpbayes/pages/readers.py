@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.core.errors import DataError, OutputError, refused
-from dpbayes.core.files import write_whole
+from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
@@ -32,7 +32,7 @@ def statement_of(out: Path) -> dict[str, Any]:
     """
     path = out / RELEASE / STATEMENT
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except OSError as error:
         raise DataError(
             f"{str(path)!r}: {error.strerror}. Name the folder that holds release."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import DataError, GuaranteeError, refused
+from dpbayes.core.files import read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
@@ -104,14 +106,18 @@ def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | Non
         GuaranteeError: ε is not above 0, or δ is invalid. DataError: the statement cannot be read.
     """
     if epsilon is not None:
-        if not epsilon > 0:
-            raise GuaranteeError(f"epsilon = {epsilon!r} must be above 0.")
+        if not 0 < epsilon < math.inf:
+            raise GuaranteeError(f"epsilon = {epsilon!r} must be a number above 0, not infinite.")
         return Bounds.of(epsilon, check_delta(delta))
     statement = synthetic.parent / STATEMENT
-    if not statement.exists():
+    try:
+        content = read_whole(statement)
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DataError(f"{str(statement)!r}: {error.strerror}.") from None
     with refused(DataError, f"{str(statement)!r} is no statement of a release, or was edited"):
-        return bounds_of(json.loads(statement.read_bytes()))
+        return bounds_of(json.loads(content))
 
 
 Row = tuple[str, float, float, float]

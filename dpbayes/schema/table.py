@@ -14,6 +14,7 @@ import numpy as np
 import tomli_w
 
 from dpbayes.core.errors import DataError, SchemaError, did_you_mean
+from dpbayes.core.files import read_whole
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
@@ -364,8 +365,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """
     where = f"{what} file {str(path)!r}"
     try:
-        with open(path, "rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(read_whole(path).decode())
     except FileNotFoundError:
         raise SchemaError(f"{where} does not exist.") from None
     except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.core.errors import DataError
+from dpbayes.core.files import read_whole
 
 MOST_WHOLE = 2**31 - 1  # largest int of Stan
 _LARGEST = 2**63  # whole numbers from here on do not fit into an array
@@ -24,7 +25,7 @@ def read_json_data(path: str | Path | None) -> dict[str, Any]:
         return {}
     where = f"data file {str(path)!r}"
     try:
-        tree = json.loads(Path(path).read_text(encoding="utf-8"))
+        tree = json.loads(read_whole(path))
     except FileNotFoundError:
         raise DataError(f"{where} does not exist.") from None
     except OSError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbayes.core.errors import ProgramError
+from dpbayes.core.files import read_text
 from dpbayes.stan.families import family_of
 
 # Data that every program declares (stan_models/README.md), with the line to add.
@@ -277,7 +278,7 @@ def _marked(program: StanProgram, *, bundled: bool) -> StanProgram:
 
 def _read_text(path: Path, description: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         raise ProgramError(f"{description} does not exist.") from None
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.files import open_regular, read_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
 from dpbayes.privacy.guarantee import Guarantee
@@ -130,10 +131,11 @@ class Release:
     def entry_of(directory: Path) -> str | None:
         """Ledger entry of a release on disk; None unless all files exist with the stated hashes."""
         try:
-            statement = json.loads((directory / STATEMENT).read_bytes())
+            statement = json.loads(read_whole(directory / STATEMENT))
             for name, expected in statement["files"].items():
-                if hashlib.sha256((directory / name).read_bytes()).hexdigest() != expected:
-                    return None
+                with open_regular(directory / name) as stream:
+                    if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
+                        return None
             return str(statement["ledger"]["entry"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

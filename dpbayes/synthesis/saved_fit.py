@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.errors import GuaranteeError, OutputError
-from dpbayes.core.files import write_whole
+from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
 from dpbayes.engines.draws import netcdf
@@ -73,7 +73,7 @@ def load(folder: str | Path) -> SavedFit:
     job_folder = folder / CONFIDENTIAL
     folder = job_folder if (job_folder / FIT).exists() else folder
     try:
-        summary = json.loads((folder / FIT).read_text(encoding="utf-8"))
+        summary = json.loads(read_whole(folder / FIT))
         if not isinstance(summary, dict) or "guarantee" not in summary:
             raise ValueError(f"{FIT} holds no results of a fit")
         files = {name: folder / name for name in os.listdir(folder)}

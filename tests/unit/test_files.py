@@ -4,7 +4,18 @@ import os
 
 import pytest
 
-from dpbayes.core.files import write_whole
+import dpbayes as dpb
+from dpbayes.core import files
+from dpbayes.core.errors import DpbayesError, InferenceError
+from dpbayes.core.files import read_text, read_whole, write_whole
+from dpbayes.inference.analysis import read_release
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import statement_of
+from dpbayes.report.whole import stated
+from dpbayes.schema import Schema
+from dpbayes.stan.json_data import read_json_data
+from dpbayes.stan.program import StanProgram
+from dpbayes.synthesis.release import Release
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError])
@@ -33,3 +44,58 @@ def test_a_file_has_the_mode_that_it_is_given(tmp_path):
             assert (tmp_path / "f").read_bytes() == b"x" * 10
     finally:
         os.umask(mask)
+
+
+@pytest.fixture(params=["pipe", "device", "large"])
+def no_file(request, tmp_path, monkeypatch):
+    """A function that puts a pipe, a device without end or a file that is too large at a path."""
+    monkeypatch.setattr(files, "MOST_MEGABYTES", 0)
+
+    def put(path):
+        if request.param == "pipe":
+            os.mkfifo(path)
+        elif request.param == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            path.write_bytes(b"{}")
+        return path
+
+    return put
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        Schema.from_toml, StanProgram.from_file, read_json_data, dpb.Reference.load,
+        lambda path: stated(path.parent / "synthetic_1.csv", None, 1e-6),
+    ],
+)  # fmt: skip
+def test_only_a_small_regular_file_is_read(read, no_file, tmp_path):
+    path = no_file(tmp_path / "guarantee.json")
+    with pytest.raises(DpbayesError, match=r"is a pipe or a device; write|more than 0 MB; name"):
+        read(path)
+    with pytest.raises(OSError, match="pipe or a device|more than 0 MB"):
+        read_whole(path)
+
+
+@pytest.mark.parametrize("of", [read_release, statement_of, confidential_page, dpb.load])
+def test_only_small_regular_files_are_read_of_a_release(of, no_file, tmp_path):
+    (tmp_path / "release").mkdir()
+    for name in ("guarantee.json", "fit.json", "release/guarantee.json"):
+        no_file(tmp_path / name)
+    assert Release.entry_of(tmp_path) is None
+    with pytest.raises(DpbayesError, match=r"is a pipe or a device; write|more than 0 MB; name"):
+        of(tmp_path)
+
+
+def test_a_pipe_is_no_synthetic_data_set(tmp_path):
+    statement = '{"datasets": 1, "mechanism": "laplace", "basis": "strict"}'
+    (tmp_path / "guarantee.json").write_text(statement)
+    os.mkfifo(tmp_path / "synthetic_1.csv")
+    with pytest.raises(InferenceError, match=r"pipe or a device.*synthetic_1\.csv"):
+        read_release(tmp_path)
+
+
+def test_line_ends_of_any_kind_are_read(tmp_path):
+    (tmp_path / "f").write_bytes(b"a\r\nb\rc\n")
+    assert read_text(tmp_path / "f") == "a\nb\nc\n"

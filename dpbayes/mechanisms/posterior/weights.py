@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Mask, Vector
 from dpbayes.core.errors import DataError, GuaranteeError
-from dpbayes.core.files import write_whole
+from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.mechanisms.base import ReferenceData
@@ -283,7 +283,7 @@ class Reference(WeightSource, ReferenceData):
     def load(cls, path: str | Path) -> Reference:
         """Read a file that ``save`` wrote. DataError if it cannot be read."""
         try:
-            tree = json.loads(Path(path).read_text(encoding="utf-8"))
+            tree = json.loads(read_whole(path))
             draws = make_draws(
                 {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
             )
