@@ -17,7 +17,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
     A pipe would be waited for without end, and a device such as /dev/zero read without end.
     """
-    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
         raise OSError(errno.EINVAL, "it is a pipe or a device; write it to a file", str(path))

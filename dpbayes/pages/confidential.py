@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -49,17 +50,19 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
     statement = statement_of(out)
     folder = out / CONFIDENTIAL
     if question is None:
-        sections = left_behind(folder, statement)
+        with _unedited(folder):
+            sections = left_behind(folder, statement)
     else:
         sections = comparison.sections(question, first_data_set(out, question.schema), statement)
-    return Page(
-        "Release by the mechanism " + str(statement["mechanism"]),
-        numbers(statement),
-        [*sections, *of_fit(folder), guarantee(statement), settings(statement)],
-        confidential=True,
-        byline="" if question is None else question.schema.title or "",
-        warnings=[*_cautions(statement), *notes(statement), *warnings(folder)],
-    ).html()
+    with _unedited(folder):
+        return Page(
+            "Release by the mechanism " + str(statement["mechanism"]),
+            numbers(statement),
+            [*sections, *of_fit(folder), guarantee(statement), settings(statement)],
+            confidential=True,
+            byline="" if question is None else question.schema.title or "",
+            warnings=[*_cautions(statement), *notes(statement), *warnings(folder)],
+        ).html()
 
 
 def _cautions(statement: Mapping[str, Any]) -> list[str]:
@@ -90,8 +93,15 @@ def _read(path: Path) -> bytes | None:
 
 def warnings(folder: Path) -> list[str]:
     """Utility warnings of the fit and of the data sets, compared with the records."""
-    fit, utility = (json.loads(_read(folder / name) or b"{}") for name in (FIT, UTILITY))
-    return told(fit.get("warnings", ()), utility)
+    with _unedited(folder):
+        fit, utility = (json.loads(_read(folder / name) or b"{}") for name in (FIT, UTILITY))
+        return told(fit.get("warnings", ()), utility)
+
+
+def _unedited(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Context manager that raises errors in the content of report files as DataError."""
+    what = f"{FIT} or {UTILITY} in {str(folder)!r} was edited or is damaged; make the release's"
+    return refused(DataError, f"{what} report from the files as they were written")
 
 
 def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:

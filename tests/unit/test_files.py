@@ -74,7 +74,7 @@ def test_only_a_small_regular_file_is_read(read, no_file, tmp_path):
     path = no_file(tmp_path / "guarantee.json")
     with pytest.raises(DpbayesError, match=r"is a pipe or a device; write|more than 0 MB; name"):
         read(path)
-    with pytest.raises(OSError, match="pipe or a device|more than 0 MB"):
+    with pytest.raises(OSError, match=r"pipe or a device|more than 0 MB"):
         read_whole(path)
 
 

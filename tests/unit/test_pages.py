@@ -5,6 +5,7 @@ import datetime
 import html
 import io
 import json
+import math
 import re
 import shutil
 import warnings
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
-from dpbayes.core.errors import DataError, DpbayesError, InferenceError, SchemaError
+from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, InferenceError, SchemaError
 from dpbayes.evaluate.utility import max_ecdf
 from dpbayes.inference import analyse, read_release
 from dpbayes.inference.regressions import formula_fit
@@ -34,6 +35,7 @@ from dpbayes.pages.verdict import (
     verdict,
     worst_pairs,
 )
+from dpbayes.report.whole import stated
 
 EVIL = "<script>alert('x')</script>"
 COLUMNS = {
@@ -164,6 +166,26 @@ def test_what_the_confidential_page_shows(out):
 def test_files_that_the_release_left_have_a_verdict_on_columns(out):
     text = " ".join(Read(confidential_page(out)).text)
     assert re.search(r"Held: \d of 4 columns\.", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("fit.json", "[1]"), ("fit.json", '"x"'), ("fit.json", "5"), ("fit.json", "{"),
+        ("fit.json", '{"warnings": 5}'), ("utility.json", "[1]"), ("utility.json", '"x"'),
+        ("utility.json", "5"), ("utility.json", "{"), ("utility.json", '{"a": 1}'),
+    ],
+)  # fmt: skip
+def test_report_files_that_were_edited_are_refused(out, tmp_path, name, content):
+    folder = shutil.copytree(out, tmp_path / "out")
+    (folder / "confidential" / name).write_text(content)
+    with pytest.raises(DataError, match=r"was edited or is damaged|belong together"):
+        confidential_page(folder)
+
+
+def test_an_infinite_epsilon_bounds_no_risk(tmp_path):
+    with pytest.raises(GuaranteeError, match="not infinite"):
+        stated(tmp_path / "synthetic_1.csv", math.inf, 1e-6)
 
 
 def test_a_posterior_has_bounds_weights_and_diagnostics(tmp_path):
