@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NamedTuple
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import EngineError
 from dpbayes.engines.base import Engine, SamplerSettings
 
@@ -45,9 +46,11 @@ def get_engine(engine: str | Engine) -> Engine:
     """Return an engine given its name, or the engine itself.
 
     Raises:
-        EngineError: the name is unknown, or the engine is not installed.
+        EngineError: no engine, an unknown name, or an engine that is not installed.
     """
     if not isinstance(engine, str):
+        expected = f"an Engine, or the name of one: {', '.join(ENGINES)}"
+        expect(engine, Engine, "engine", expected, EngineError)
         return engine
     if engine not in ENGINES:
         raise EngineError(f"unknown engine {engine!r}; engines: {', '.join(ENGINES)}.")

@@ -8,12 +8,13 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.checks import is_number
 from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import xr
 from dpbayes.engines.choices import Candidates, CandidateSource, Choices, Outcomes
@@ -95,7 +96,7 @@ class SamplerSettings:
                 )
         if self.seed is not None and (not isinstance(self.seed, int) or self.seed < 0):
             raise EngineError(f"seed = {self.seed!r} must be a whole number, 0 or above.")
-        if not 0 < self.adapt_delta < 1:
+        if not is_number(self.adapt_delta) or not 0 < self.adapt_delta < 1:
             raise EngineError(f"adapt_delta = {self.adapt_delta!r} must lie between 0 and 1.")
         if self.metric not in (None, "dense_e", "diag_e"):
             raise EngineError(f"metric = {self.metric!r} must be 'dense_e' or 'diag_e'.")
@@ -105,6 +106,7 @@ class SamplerSettings:
         return secrets.randbelow(2**31) if self.seed is None else self.seed % 2**31
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Compiles Stan programs.
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpbayes.core.checks import is_number
 from dpbayes.core.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP", "mixed"]
@@ -113,8 +114,7 @@ def total(losses: Iterable[tuple[Loss, int]]) -> Loss:
 
 def check_delta(delta: float) -> float:
     """Return ``delta`` as a float; 0 asks for pure DP. GuaranteeError outside [0, 1)."""
-    ok = isinstance(delta, int | float) and not isinstance(delta, bool)
-    if not ok or not 0 <= delta < 1:
+    if not is_number(delta) or not 0 <= delta < 1:
         raise GuaranteeError(
             f"delta = {delta!r} must lie in (0, 1), well below 1/n; leave it out for pure ε-DP."
         )

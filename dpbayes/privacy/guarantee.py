@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from dpbayes.core.checks import is_number
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose, stated
 
@@ -71,15 +72,13 @@ def inside(value: object, low: float, high: float) -> bool:
 
     A boolean is not a number here.
     """
-    ok = isinstance(value, int | float) and not isinstance(value, bool)
-    return ok and low < value < high  # type: ignore[operator]
+    return is_number(value) and low < value < high
 
 
 def check_epsilon(epsilon: float) -> float:
     """Return ``epsilon`` as a float; raise GuaranteeError unless it lies in ``EPSILONS``."""
     low, high = EPSILONS
-    ok = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not ok or not low <= epsilon <= high:
+    if not is_number(epsilon) or not low <= epsilon <= high:
         raise GuaranteeError(
             f"epsilon = {_typed(epsilon)} must be a number from {low:g} to {high:g}. With less, "
             "noise would hide any data set that fits in memory; with more, one record could change "

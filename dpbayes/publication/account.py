@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import GuaranteeError, LedgerError
 from dpbayes.privacy.accounting import (
     NOTHING,
@@ -16,7 +17,7 @@ from dpbayes.privacy.accounting import (
     stated,
     stated_left,
 )
-from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount, inside
 
 LARGEST = 1e300  # ε of a budget, to which the database holds, too
 
@@ -127,12 +128,13 @@ class Account:
 def check_new(name: str, epsilon: float, delta: float, adjacency: str) -> None:
     """Raise LedgerError or GuaranteeError unless a new account can have these values."""
     # The budget covers many releases: limits on the ε of a single one do not apply.
-    if not 0 < epsilon < LARGEST:
+    if not inside(epsilon, 0, LARGEST):
         raise GuaranteeError(
             f"epsilon = {epsilon!r} must be a number above 0 and below {LARGEST:g}."
         )
     check_delta(delta)
     if adjacency not in ADJACENCIES:
         raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
-    if not name.strip() or len(name) > 200:
-        raise LedgerError("the name of a data set must have 1 to 200 characters.")
+    expect(name, str, "the name of a data set", "text", LedgerError)
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise LedgerError("the name of a data set must have 1 to 200 characters, all printable.")

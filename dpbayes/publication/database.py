@@ -190,6 +190,8 @@ class Database:
             pass  # another process was faster
         except OSError as error:
             raise LedgerError(f"ledger {self.url!r}: {error.strerror}.") from None
+        except UnicodeEncodeError:
+            raise LedgerError(f"ledger {self.url!r}: no file can have this name.") from None
 
     def version(self) -> int | None:
         """Version of the tables; None if there is no ledger, 0 for a ledger of dpbayes 0.1."""

@@ -24,11 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpbayes.core.errors import DpbayesError
+from dpbayes.core.checks import PATH, expect
+from dpbayes.core.errors import DpbayesError, GuaranteeError, LedgerError, OutputError
 from dpbayes.core.interrupts import breakable, finish, uninterrupted
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
-from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.ledger import A_LEDGER, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, held
 from dpbayes.publication.payment import Bill
 from dpbayes.publication.room import room
@@ -82,6 +83,10 @@ def publish(
         OutputError: the folder is in use, the disk full, or permission is missing. The message
             says whether the cost counts.
     """
+    expect(fit, Fit, "fit", "a Fit, as synthesizer.fit(records) returns it", GuaranteeError)
+    expect(out, PATH, "out", "the path of a folder", OutputError)
+    expect(ledger, Ledger | None, "ledger", A_LEDGER, LedgerError)
+    expect(say, Callable, "say", "a function of a text, such as print", OutputError)  # type: ignore[arg-type]
     number = fit.datasets_of(datasets, rows)
     terms = Terms(number, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:

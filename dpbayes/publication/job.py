@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpbayes.core.errors import GuaranteeError, LedgerError
+from dpbayes.core.checks import PATH, expect
+from dpbayes.core.errors import GuaranteeError, LedgerError, OutputError
 from dpbayes.core.frames import Frame
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.accounting import NOTHING, Loss
@@ -14,7 +15,7 @@ from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import opendp
 from dpbayes.publication.account import Account
 from dpbayes.publication.choosing import Choosing
-from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.ledger import A_LEDGER, Ledger
 from dpbayes.publication.output import Output, check_output, held
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
@@ -26,7 +27,7 @@ from dpbayes.schema.rows import check_room
 from dpbayes.synthesis.choice import CHOICE, check_candidates, choice_loss, of_record
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
-from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizers
 
 WARNING = "warning: "
 
@@ -53,7 +54,8 @@ class Job:
     """Release that is planned from public facts; ``run`` takes the records.
 
     Attributes:
-        candidates: one synthesizer, or several with different models to choose from privately.
+        candidates: tuple of one synthesizer, or of several with different models to choose from
+            privately.
         out: new folder for release/ and confidential/.
         datasets: number m of data sets; None for the mechanism's usual number
             (``Mechanism.datasets_of``).
@@ -94,6 +96,9 @@ class Job:
     show_values: bool = False
 
     def __post_init__(self) -> None:
+        require_synthesizers(self.candidates)
+        expect(self.out, PATH, "out", "the path of a folder", OutputError)
+        expect(self.ledger, Ledger | None, "ledger", A_LEDGER, LedgerError)
         object.__setattr__(self, "candidates", tuple(self.candidates))
         object.__setattr__(self, "out", Path(self.out))
         if (self.ledger is None) != (not self.dataset):

@@ -27,6 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from dpbayes.core.checks import PATH, expect, is_number
 from dpbayes.core.errors import BudgetError, LedgerError
 from dpbayes.core.lazy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
@@ -64,6 +65,9 @@ class Entry:
     directory: Path
 
 
+A_LEDGER = "a dpbayes.Ledger; Ledger(path) opens one"  # in messages
+
+
 class Ledger:
     """Existing ledger in SQLite or PostgreSQL.
 
@@ -84,7 +88,7 @@ class Ledger:
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
-        self._database = Database(os.fspath(url))
+        self._database = _database(url)
         self._database.require_file()
         version = self._database.version()
         if version is None:
@@ -113,9 +117,9 @@ class Ledger:
         Raises:
             LedgerError: as at construction; the ledger was created with another overlap.
         """
-        if overlap is not None and not 0 < overlap <= 1:
+        if overlap is not None and not (is_number(overlap) and 0 < overlap <= 1):
             raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
-        database = Database(os.fspath(url))
+        database = _database(url)
         database.make_file()
         database.create(OVERLAP if overlap is None else overlap)
         ledger = cls(url)
@@ -488,3 +492,8 @@ def _actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
         return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+
+
+def _database(url: str | os.PathLike[str]) -> Database:
+    expect(url, PATH, "the ledger", "a path or a URL", LedgerError)
+    return Database(os.fspath(url))

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dpbayes.core.arrays import Floats
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
@@ -105,6 +106,7 @@ class Column:
     guessed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        expect(self.name, str, "the name of a column", "text", SchemaError)
         where = f"column {self.name!r}"
         if self.type not in COLUMN_TYPES:
             raise SchemaError(

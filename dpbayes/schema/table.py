@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import DataError, SchemaError, did_you_mean
 from dpbayes.core.files import read_whole
 from dpbayes.core.frames import as_frame
@@ -75,12 +76,13 @@ class Schema:
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
             object.__setattr__(self, "rows", Rows.parse(self.rows))
+        expected = "a mapping such as {'age': Column('age', ...)}"
+        expect(self.columns, Mapping, "columns", expected, SchemaError)
         for name, column in self.columns.items():
-            if not isinstance(column, Column):
-                raise SchemaError(
-                    f"columns: {name!r} is a {type(column).__name__}: expected a dpbayes.Column; "
-                    "plain values are read by Schema.from_dict."
-                )
+            expected = "a dpbayes.Column; plain values are read by Schema.from_dict"
+            expect(column, Column, f"columns: {name!r}", expected, SchemaError)
+            if column.name != name:
+                raise SchemaError(f"columns: {name!r} stands for a column {column.name!r}.")
         for key in TITLES:
             check_line(key, getattr(self, key), MOST_TITLE)
         for key, kind in (("rules", "rules"), ("keep", "formulas")):
@@ -182,6 +184,7 @@ class Schema:
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""
+        expect(path, PATH, "the file", "a path", SchemaError)
         Path(path).write_bytes(tomli_w.dumps(self.to_dict()).encode())
 
     def __getitem__(self, name: str) -> Column:
@@ -332,6 +335,12 @@ class Schema:
                 raise Refusal((2, number), {name: int(bad.sum())}, rows, words)
 
 
+def require_schema(schema: object) -> None:
+    """Raise SchemaError for an argument ``schema`` that is none."""
+    expected = "a dpbayes.Schema; a file is read by Schema.from_toml(path)"
+    expect(schema, Schema, "schema", expected, SchemaError)
+
+
 def _broken(name: str, problem: str, counts: Mapping[str, int], rows: int, shown: Shown) -> str:
     where = f"column {name!r}: " if name else ""
     remedy = "Correct the records, or the schema from public knowledge."
@@ -363,6 +372,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     Raises:
         SchemaError: there is no such file, or it is not TOML.
     """
+    expect(path, PATH, f"the {what} file", "a path", SchemaError)
     where = f"{what} file {str(path)!r}"
     try:
         return tomllib.loads(read_whole(path).decode())

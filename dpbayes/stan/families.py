@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import ProgramError, SchemaError, did_you_mean
 from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, ColumnType
@@ -536,6 +537,7 @@ def register_family(family: Family) -> None:
             checks; or its bundled program has no family with outcomes of the same kind, so that
             nothing says that the program accepts all of them.
     """
+    expect(family, Family, "family", "a dpbayes.Family", SchemaError)
     if family.make is not None:
         raise SchemaError(
             f"family {family.name!r}: `make` is for families of the package. Write the program "

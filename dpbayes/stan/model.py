@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Ints
-from dpbayes.core.errors import SchemaError
+from dpbayes.core.checks import PATH, expect
+from dpbayes.core.errors import ProgramError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import Formula
 from dpbayes.formula.groups import neutral
@@ -25,6 +26,7 @@ from dpbayes.formula.text import quoted
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
+from dpbayes.schema.table import require_schema
 from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.joined import check_event, named, part_data
 from dpbayes.stan.json_data import read_json_data
@@ -37,6 +39,7 @@ PRIVATE = ("y",)  # program data that hold confidential values
 Replicate = Callable[[Mapping[str, Any]], NDArray[Any]]  # changed program data to y_rep
 
 
+@runtime_checkable
 class ModelChoice(Protocol):
     """A user's choice of model, such as ``Regression`` or ``Program``."""
 
@@ -67,6 +70,11 @@ class Regression:
     family: str
     priors: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        _check_formula(self.formula)
+        expected = "a mapping such as {'intercept': (0, 1)}"
+        expect(self.priors, Mapping | None, "priors", expected, SchemaError)
+
     def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
         """Check the regression against a schema and return its model.
 
@@ -77,6 +85,7 @@ class Regression:
             SchemaError: the formula, the family's settings or the priors do not fit the columns.
             ProgramError: an unknown family, or a program that breaks the contract.
         """
+        require_schema(schema)
         program = StanProgram.for_family(self.family)  # first: formulas take time to import
         if not program.bundled:
             refuse_broken(program, PRIVATE)
@@ -125,6 +134,12 @@ class Program:
     formula: str
     constants: Mapping[str, Any] | str | Path | None = None
 
+    def __post_init__(self) -> None:
+        _check_formula(self.formula)
+        expect(self.file, PATH, "the program", "the path of a Stan file", ProgramError)
+        expected = "a mapping of names to numbers, or the path of a JSON file"
+        expect(self.constants, Mapping | PATH | None, "constants", expected, SchemaError)
+
     def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
         """Check the formula against a schema, and the program's text against the contract.
 
@@ -136,6 +151,7 @@ class Program:
             ProgramError: the program or its constants break the contract.
             DataError: a bad JSON file.
         """
+        require_schema(schema)
         formula = Formula(self.formula, schema, drawn)
         check_event(formula, None)
         program = StanProgram.from_file(self.file)
@@ -146,6 +162,10 @@ class Program:
         if formula.outcome.levels:
             constants.setdefault("C", len(formula.outcome.levels))
         return ColumnModel(schema, formula, program, constants)
+
+
+def _check_formula(formula: object) -> None:
+    expect(formula, str, "formula", "text such as 'y ~ 1'", SchemaError)
 
 
 class Model(ABC):

@@ -13,13 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import ends
-from dpbayes.schema.table import read_toml
+from dpbayes.schema.table import read_toml, require_schema
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
 from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
 from dpbayes.stan.program import StanProgram
@@ -56,13 +57,13 @@ class Sequence:
     models: tuple[Regression | Program, ...]
 
     def __init__(self, models: Iterable[Regression | Program]) -> None:
+        kinds = "Regression(formula, family) and Program(file, formula)"
+        expect(models, Iterable, "models", f"a list of {kinds}", SchemaError)
         listed = tuple(models)
-        wrong = next((m for m in listed if not isinstance(m, Regression | Program)), None)
-        if not listed or wrong is not None:
-            raise SchemaError(
-                "a sequence is a list of Regression(formula, family) and Program(file, formula), "
-                f"found {'none' if not listed else repr(wrong)}."
-            )
+        if not listed:
+            raise SchemaError(f"a sequence is a list of {kinds}, found none.")
+        for model in listed:
+            expect(model, Regression | Program, "an entry of a sequence", kinds, SchemaError)
         object.__setattr__(self, "models", listed)
 
     @classmethod
@@ -94,6 +95,7 @@ class Sequence:
                 otherwise as ``Regression.on`` and ``Program.on``.
             ProgramError: as there, or programs that cannot be combined.
         """
+        require_schema(schema)
         _check_order([columns_of(model.formula) for model in self.models], schema)
         columns: list[ColumnModel] = []
         for model in self.models:

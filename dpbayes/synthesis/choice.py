@@ -31,7 +31,7 @@ from dpbayes.records.chunks import Table
 from dpbayes.records.overlap import TableSketch
 from dpbayes.schema import Rows
 from dpbayes.stan.proof.check import each_by_itself
-from dpbayes.synthesis.synthesizer import Synthesizer, findings_of
+from dpbayes.synthesis.synthesizer import Synthesizer, findings_of, require_synthesizers
 
 # Long enough for a thousand near-independent draws of a prior.
 POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
@@ -158,6 +158,7 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
         GuaranteeError: the candidates are not comparable.
         ProgramError: a user's program is not proved to keep the contract.
     """
+    require_synthesizers(candidates)
     if len(candidates) < 2:
         raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
     schemas = [candidate.schema.to_dict() for candidate in candidates]

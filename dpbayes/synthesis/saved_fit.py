@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import GuaranteeError, OutputError
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
@@ -45,6 +46,7 @@ def as_json(tree: Mapping[str, object]) -> bytes:
 
 def save(findings: Findings, folder: str | Path) -> Path:
     """Write the results of a fit to a new folder (``Fit.save``)."""
+    expect(folder, PATH, "the folder", "a path", OutputError)
     folder = Path(folder)
     for parent in (folder, *folder.absolute().parents):
         if (parent / STATEMENT).exists():
@@ -69,6 +71,7 @@ def load(folder: str | Path) -> SavedFit:
     Raises:
         OutputError: there is no such folder, or one of its files cannot be read.
     """
+    expect(folder, PATH, "the folder", "a path", OutputError)
     folder = Path(folder)
     job_folder = folder / CONFIDENTIAL
     folder = job_folder if (job_folder / FIT).exists() else folder

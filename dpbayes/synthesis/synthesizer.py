@@ -12,7 +12,15 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from dpbayes.core.errors import DataError, GuaranteeError, ProgramError, SchemaError, refused
+from dpbayes.core.checks import expect
+from dpbayes.core.errors import (
+    DataError,
+    EngineError,
+    GuaranteeError,
+    ProgramError,
+    SchemaError,
+    refused,
+)
 from dpbayes.core.frames import Frame
 from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
@@ -32,6 +40,7 @@ from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, Table, table_
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import PUBLIC
+from dpbayes.schema.table import require_schema
 from dpbayes.stan.model import Model, ModelChoice
 from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
@@ -57,7 +66,8 @@ class Synthesizer(Generic[F_co]):
             keeps the contract, as no analysis proves it.
 
     Raises:
-        SchemaError, ProgramError, GuaranteeError: at construction, before any record is seen.
+        SchemaError, ProgramError, GuaranteeError, EngineError: at construction, before any record
+            is seen.
 
     Examples:
         >>> import dpbayes as dpb
@@ -88,15 +98,12 @@ class Synthesizer(Generic[F_co]):
         paid: tuple[tuple[Loss, str], ...] = (),
         allow_unproved: bool = False,
     ) -> None:
-        if not isinstance(schema, Schema):
-            raise SchemaError(
-                f"schema = {schema!r}: expected a dpbayes.Schema; a file is read by "
-                "Schema.from_toml(path)."
-            )
-        if not isinstance(mechanism, Mechanism):
-            raise GuaranteeError(
-                f"mechanism = {mechanism!r}: expected a mechanism such as Censored(epsilon=5)."
-            )
+        require_schema(schema)
+        expected = "a mechanism such as Censored(epsilon=5)"
+        expect(mechanism, Mechanism, "mechanism", expected, GuaranteeError)
+        expected = "a model such as Regression('y ~ x', 'normal')"
+        expect(model, Model | ModelChoice | None, "model", expected, SchemaError)
+        expect(settings, SamplerSettings | None, "settings", "SamplerSettings(...)", EngineError)
         if schema.keep and not mechanism.takes("keep"):
             raise SchemaError(
                 f"keep = {list(schema.keep)}: mechanism {mechanism.name!r} cannot keep analyses; "
@@ -116,7 +123,7 @@ class Synthesizer(Generic[F_co]):
             ("mechanism", mechanism),
             ("model", bound_model),
             ("engine", get_engine(engine)),
-            ("settings", settings or SamplerSettings()),
+            ("settings", SamplerSettings() if settings is None else settings),
             ("paid", paid),
             ("allow_unproved", allow_unproved),
         ):
@@ -150,7 +157,12 @@ class Synthesizer(Generic[F_co]):
         Args:
             rows: number of records, where that is public; a number declared in the schema takes
                 precedence.
+        Raises:
+            DataError: the number is no whole number from 0 on.
         """
+        whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
+        if not whole or not 0 <= rows <= LARGEST:
+            raise DataError(f"rows = {rows!r:.40} must be a whole number from 0 to {LARGEST:g}.")
         known = self.mechanism.data_rows(self.schema)
         rows = max(1, rows if known is None else known)
         outlook = self.spent.outlook(self.schema, rows, self.model)
@@ -421,6 +433,20 @@ class Synthesizer(Generic[F_co]):
         return reference_fit(task.shared(BoundRecords))
 
 
+def require_synthesizer(synthesizer: object, name: str = "synthesizer") -> None:
+    """Raise GuaranteeError for an argument that is no synthesizer."""
+    expect(synthesizer, Synthesizer, name, "Synthesizer(schema, mechanism)", GuaranteeError)
+
+
+def require_synthesizers(candidates: object) -> None:
+    """Raise GuaranteeError for candidates that are no tuple or list of synthesizers."""
+    expected = "a tuple of synthesizers; of a single one, (synthesizer,)"
+    expect(candidates, tuple | list, "candidates", expected, GuaranteeError)
+    assert isinstance(candidates, tuple | list)
+    for candidate in candidates:
+        require_synthesizer(candidate, "a candidate")
+
+
 def reference_fit(records: BoundRecords) -> Reference:
     """Build a source of weights and an anchor from the unweighted fit to reference records."""
     point = records.plain.random_points(1, seed=1)
@@ -446,10 +472,6 @@ def _bound(model: ModelChoice | Model | None, schema: Schema) -> Model | None:
     if model is None:
         return None
     if not isinstance(model, Model):
-        if not hasattr(model, "on"):
-            raise SchemaError(
-                f"model = {model!r}: expected one such as Regression('y ~ x', 'normal')."
-            )
         return model.on(schema)
     if _columns_and_rules(model.schema) != _columns_and_rules(schema):
         raise GuaranteeError(

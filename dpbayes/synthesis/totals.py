@@ -6,7 +6,7 @@ from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
 from dpbayes.privacy.accounting import largest_epsilon, stated
 from dpbayes.privacy.guarantee import EPSILONS, check_epsilon
-from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizer
 
 
 def for_total(
@@ -33,6 +33,7 @@ def for_total(
         >>> dpb.for_total(synthesizer, total=1, datasets=4).mechanism.epsilon
         0.25
     """
+    require_synthesizer(synthesizer)
     check_epsilon(total)
     mechanism = synthesizer.mechanism
     if not mechanism.takes("epsilon"):

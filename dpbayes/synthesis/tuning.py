@@ -12,7 +12,7 @@ from dpbayes.mechanisms.posterior.risk import largest_scaling
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import check_epsilon
-from dpbayes.synthesis.synthesizer import Synthesizer, reference_fit
+from dpbayes.synthesis.synthesizer import Synthesizer, reference_fit, require_synthesizer
 
 STEPS = 8  # most refits
 FACTOR = 2.0  # by which the planned bound changes until the target lies between two of them
@@ -34,6 +34,7 @@ def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: f
     Raises:
         GuaranteeError: none of the weights tried meet the target.
     """
+    require_synthesizer(synthesizer)
     check_epsilon(target_epsilon)
     task = synthesizer.with_mechanism(Unweighted()).task(records)
     bound_records = task.shared(BoundRecords)

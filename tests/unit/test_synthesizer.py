@@ -198,7 +198,7 @@ def test_bad_construction(schema):
         (dpb.Censored(1), dpb.Program("none.stan", "y ~ 1"), "embedded", dpb.ProgramError,
          "does not exist"),
         ("censored", beta, "embedded", dpb.GuaranteeError, "expected a mechanism such as"),
-        (dpb.Censored(1), "y ~ 1", "embedded", dpb.SchemaError, "expected one such as Regression"),
+        (dpb.Censored(1), "y ~ 1", "embedded", dpb.SchemaError, "expected a model such as Regression"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             dpb.Synthesizer(schema, mechanism, model, engine=engine)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import (
@@ -99,11 +100,11 @@ class Anchored(PosteriorMechanism):
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.neighbours)
-        if not (isinstance(self.anchor, Reference) or self.anchor in NAMED_ANCHORS):
-            raise GuaranteeError(
-                f"anchor = {self.anchor!r} must be 'auto', 'two-stage', 'histogram', 'none' or a "
-                "Reference (a file that `dpbayes tune` wrote)."
-            )
+        anchors = "'auto', 'two-stage', 'histogram', 'none' or a Reference (a file that "
+        anchors += "`dpbayes tune` wrote)"
+        expect(self.anchor, str | Reference, "anchor", anchors, GuaranteeError)
+        if isinstance(self.anchor, str) and self.anchor not in NAMED_ANCHORS:
+            raise GuaranteeError(f"anchor = {self.anchor!r} must be {anchors}.")
         if self.range is not None and not inside(self.range, 0, math.inf):
             raise GuaranteeError(
                 f"range = {self.range!r} must be a finite number above 0: the public range L of "

@@ -15,7 +15,12 @@ from dpbayes.mechanisms.posterior.stage import (
     place_window,
     window_width,
 )
-from dpbayes.mechanisms.posterior.weights import NO_WEIGHTS, PAPER_WEIGHTS, WeightSource
+from dpbayes.mechanisms.posterior.weights import (
+    NO_WEIGHTS,
+    PAPER_WEIGHTS,
+    WeightSource,
+    check_weights,
+)
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 from dpbayes.schema import Schema
@@ -143,6 +148,10 @@ class CensoredWeighted(_Clamped):
     summary: ClassVar[str] = (
         "weights inside the clamp; strict with reference or constant weights, else asymptotic"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weights(self.weights)
 
     @property
     def weight_source(self) -> WeightSource:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, window_width
@@ -14,6 +15,7 @@ from dpbayes.mechanisms.posterior.weights import (
     ConfidentialWeights,
     TruncatedWeights,
     WeightSource,
+    check_weights,
 )
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
@@ -72,6 +74,9 @@ class Weighted(PosteriorMechanism):
     name: ClassVar[str] = "weighted"
     summary: ClassVar[str] = "risk-weighted pseudo-posterior; asymptotic, local ε only"
 
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         return (Stage(self.weights),)
 
@@ -116,10 +121,8 @@ class WeightedE(PosteriorMechanism):
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.neighbours)
-        if not isinstance(self.weights, ConfidentialWeights):
-            raise GuaranteeError(
-                f"weights = {self.weights!r:.40} must be ConfidentialWeights(c1=..., c2=...)."
-            )
+        expected = "ConfidentialWeights(c1=..., c2=...)"
+        expect(self.weights, ConfidentialWeights, "weights", expected, GuaranteeError)
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         width = window_width(self.epsilon, self.neighbours)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from dpbayes.core.arrays import Mask, Vector
+from dpbayes.core.checks import expect, is_number
 from dpbayes.core.errors import DataError, GuaranteeError
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
@@ -74,6 +75,12 @@ class WeightSource:
         raise NotImplementedError
 
 
+def check_weights(weights: WeightSource) -> None:
+    """Raise GuaranteeError for weights that come from no source."""
+    expected = "ConstantWeights(0.5), ConfidentialWeights() or a Reference"
+    expect(weights, WeightSource, "weights", expected, GuaranteeError)
+
+
 @dataclass(frozen=True)
 class ConstantWeights(WeightSource):
     """One public weight for all records, which tempers the likelihood.
@@ -93,8 +100,8 @@ class ConstantWeights(WeightSource):
     strict: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 1:
-            raise GuaranteeError(f"alpha = {self.alpha!r} must lie in (0, 1].")
+        if not is_number(self.alpha) or not 0 < self.alpha <= 1:
+            raise GuaranteeError(f"alpha = {self.alpha!r:.40} must be a number in (0, 1].")
 
     def weighting(self, records: RecordsView) -> Weighting:
         return Weighting(np.full(records.size, self.alpha), np.zeros(records.size, dtype=bool))
