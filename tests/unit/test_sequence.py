@@ -132,7 +132,7 @@ def test_what_is_no_sequence(models, message):
 
 @pytest.mark.parametrize("models", [[], ["age ~ 1"], [AGE, dpb.Sequence([AGE])]])
 def test_what_is_no_list_of_models(models):
-    with pytest.raises(dpb.SchemaError, match="a sequence is a list of Regression"):
+    with pytest.raises(dpb.SchemaError, match=r"Regression\(formula, family\) and Program"):
         dpb.Sequence(models)
 
 

@@ -198,13 +198,13 @@ def test_bad_construction(schema):
         (dpb.Censored(1), dpb.Program("none.stan", "y ~ 1"), "embedded", dpb.ProgramError,
          "does not exist"),
         ("censored", beta, "embedded", dpb.GuaranteeError, "expected a mechanism such as"),
-        (dpb.Censored(1), "y ~ 1", "embedded", dpb.SchemaError, "expected a model such as Regression"),
+        (dpb.Censored(1), "y ~ 1", "embedded", dpb.SchemaError, "a model such as Regression"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             dpb.Synthesizer(schema, mechanism, model, engine=engine)
     with pytest.raises(dpb.SchemaError, match=r"read by Schema.from_toml"):
         dpb.Synthesizer("people.toml", dpb.Marginals(1))
-    with pytest.raises(dpb.SchemaError, match=r"'y' is a dict.*read by Schema.from_dict"):
+    with pytest.raises(dpb.SchemaError, match=r"'y' is of type dict.*read by Schema.from_dict"):
         dpb.Schema({"y": {"type": "count", "upper": 3}})
 
 

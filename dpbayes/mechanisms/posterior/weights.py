@@ -101,7 +101,7 @@ class ConstantWeights(WeightSource):
 
     def __post_init__(self) -> None:
         if not is_number(self.alpha) or not 0 < self.alpha <= 1:
-            raise GuaranteeError(f"alpha = {self.alpha!r:.40} must be a number in (0, 1].")
+            raise GuaranteeError(f"alpha = {self.alpha!r:.40} must lie in (0, 1].")
 
     def weighting(self, records: RecordsView) -> Weighting:
         return Weighting(np.full(records.size, self.alpha), np.zeros(records.size, dtype=bool))
