@@ -284,7 +284,9 @@ class MechanismOptions:
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
         named["keep"] = self.keep or None
         settings = read_settings(named, self.more or ())
-        name = self.mechanism or _usual(model, settings, engine)
+        name = self.mechanism
+        if name is None:  # not where it is empty, as an unset variable of the shell is
+            name = _usual(model, settings, engine)
         if delta is not None and get_kind(name, settings).takes("delta"):
             if "delta" in settings:
                 raise GuaranteeError("--delta and --set delta=... are the same: give one.")

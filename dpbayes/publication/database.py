@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 VERSION = 1  # version of the tables
 OVERLAP = 0.5  # share of the smaller data set; ``Ledger.create`` may set another
+_HEADER = 100  # bytes with which an SQLite file begins
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _CREATION_LOCK = 20_240_935  # arbitrary; other programs are unlikely to use the same
 _SERIALIZATION_FAILURES = ("40001", "40P01")
@@ -175,14 +176,22 @@ class Database:
 
     def require_file(self) -> None:
         """Raise LedgerError if the file is missing, as SQLite would create it."""
-        if self.file is not None and not os.path.isfile(self.file):
+        if self.file is None:
+            return
+        if os.path.exists(self.file) and not os.path.isfile(self.file):
+            raise LedgerError(f"{self.url!r} is a directory or a device; name a file.")
+        if not os.path.isfile(self.file):
             raise LedgerError(
                 f"there is no ledger {self.url!r}; make one with `dpbayes ledger create`."
             )
 
     def make_file(self) -> None:
         """Create a missing SQLite file that only its owner can read."""
-        if self.file is None or os.path.exists(self.file):
+        if self.file is None:
+            return
+        if os.path.exists(self.file):
+            if 0 < os.path.getsize(self.file) < _HEADER:  # SQLite takes it for an empty one
+                raise LedgerError(_damaged(self.url, "it ends within its first bytes"))
             return
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -33,7 +33,7 @@ from dpbayes.core.lazy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.publication.account import Account, check_new
-from dpbayes.publication.database import OVERLAP, TABLES, VERSION, Database
+from dpbayes.publication.database import LOSSES, OVERLAP, TABLES, VERSION, Database
 from dpbayes.publication.recognition import (
     KnownRecords,
     Overlap,
@@ -197,6 +197,10 @@ class Ledger:
         with self._database.reading() as connection:
             result = connection.execute(query)
             frame = pd.DataFrame(result.mappings().all(), columns=list(result.keys()))
+            for column in frame:  # in an edited SQLite file values can have any type
+                kind = _TYPES.get(str(column), str)
+                if not frame[column].map(lambda value: isinstance(value, kind)).all():  # noqa: B023
+                    raise TypeError(f"column {column} of the entries")
         return frame.drop(columns="dataset_id").set_index("number")
 
     @cached_property
@@ -465,6 +469,12 @@ class Ledger:
         budget = Budget(float(row.epsilon), float(row.delta), spent)
         account = Account(row.id, row.name, row.adjacency, budget, counts, spent)
         return account.for_persons(records)
+
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("number", "dataset_id", "datasets", "records", "process"), int),
+    **dict.fromkeys(LOSSES, float),
+}  # of the columns of an entry; the others are text
 
 
 def loss_in(epsilon: float, rho: float) -> Loss:

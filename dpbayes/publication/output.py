@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ CHOICE = f"{CHECKPOINT}.choice-"  # a private choice, with a hash of its inputs
 LOCK = ".dpbayes.lock"
 ATTEMPTS = 10  # to find and lock OUT while other processes create and remove it
 PATIENCE = 1.0  # seconds to wait for a lock that is about to be released
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path has one slash left of two
 _WORK, _SPENT = ".dpbayes-", ".spent-"
 
 
@@ -37,6 +39,8 @@ def check_writable(out: Path) -> None:
     It looks again if the nearest folder vanishes meanwhile, as other runs create and remove it.
     """
     for attempt in range(1, ATTEMPTS + 1):
+        if _ADDRESS.match(str(out)):  # not repeated, as it may hold a password
+            raise OutputError("`out` is an address; name a directory.")
         try:
             if out.exists() and not out.is_dir():
                 raise OutputError(f"{str(out)!r} is a file; name a directory.")

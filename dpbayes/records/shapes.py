@@ -40,23 +40,19 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
     """
     if len(records) < 2:
         return
-    used = 0
+    used = {True: 0, False: 0}
     for parts in PARTS:
-        found = False
-        for named in (True, False):
+        for named in (named for named, views in used.items() if views < USED_PARTS):
             columns = [_Coded.of(records[name], str(name), parts, named) for name in records]
             tables = _Tables.of(columns)
             if not tables.tell(distinct):
                 continue
-            found = True
+            used[named] += 1
             yield _texts(columns, parts)
             if not named and len(records) <= MOST_ROWS:
                 for k in range(len(columns)):
                     if tables.tell(distinct, without=k):
                         yield _texts([*columns[:k], *columns[k + 1 :]], parts)
-        used += found
-        if used == USED_PARTS:
-            return
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ LARGEST = 1e100  # largest absolute bound; squares of much larger numbers overfl
 MOST_DIGITS = 106  # in absolute value: enough for the largest and for the closest bounds
 MOST_COUNT = 2**31 - 1  # largest integer of Stan; sums over all rows stay exact
 MOST_UNIT = 40  # characters
+MOST_LEVELS = 100_000  # as many as groups of a model
 MOST_LEVEL = 2**53  # up to it floating point holds every whole number exactly
 _SHOWN = 3  # values, or columns, shown in an error message
 NUMBERS = (
@@ -247,6 +248,10 @@ class Column:
             raise SchemaError(f"{where}: levels = {levels!r} must be a list.")
         if self.type == "binary" and not levels:
             levels = (0, 1)
+        if len(levels) > MOST_LEVELS:
+            raise SchemaError(
+                f"{where}: {len(levels):,} levels; at most {MOST_LEVELS:,} are taken. Merge some."
+            )
         for level in levels:
             self._check_level(where, level)
         object.__setattr__(self, "levels", tuple(levels))

@@ -29,6 +29,7 @@ from dpbayes.schema.values import check_line, refuse_missing, texts_of
 # Keys of a schema file; ``model`` is read by ``Sequence``.
 TITLES = ("title", "publisher", "unit_of_record")  # what readers of a release see first
 KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "model")
+MOST_RULES = 100  # each takes time with every row that is drawn
 MOST_TITLE = 120  # characters of each of ``TITLES``
 NO_ROWS = "the data have no rows."
 IDENTIFIER, TEXT = "identifier", "text"  # types of columns that are never used
@@ -87,6 +88,8 @@ class Schema:
             check_line(key, getattr(self, key), MOST_TITLE)
         for key, kind in (("rules", "rules"), ("keep", "formulas")):
             object.__setattr__(self, key, texts_of(key, kind, getattr(self, key)))
+        if len(self.rules) > MOST_RULES:
+            raise SchemaError(f"{len(self.rules):,} rules: at most {MOST_RULES} are kept.")
         _ = self.kept, self.asked  # parsed here, so that errors come at construction
         public = [column.name for column in self.columns.values() if column.public]
         if self.rows.assumed:

@@ -186,6 +186,9 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
                 f"program {model.program.name!r} puts public covariates of several records "
                 "together: its records cannot be evaluated in blocks, as a private choice does."
             )
+    models = [candidate.model and candidate.model.identity() for candidate in candidates]
+    if any(model in models[:k] for k, model in enumerate(models)):
+        raise GuaranteeError("two candidates have the same model: a choice between them costs ε.")
 
 
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:

@@ -206,5 +206,8 @@ def test_programs_that_nothing_proves_are_not_chosen_among(tmp_path, mechanism):
     good, unproved = candidate("good", GOOD), candidate("unproved", UNPROVED)
     with pytest.raises(dpb.ProgramError, match=r"'mine' is not proved .* line 21: "):
         choose_program([good, unproved], records(2, 5), 1.0)
-    chosen = choose_program([good, good], records(2, 5), 1.0)
+    with pytest.raises(dpb.GuaranteeError, match="two candidates have the same model"):
+        choose_program([good, good], records(2, 5), 1.0)
+    other = candidate("other", GOOD + "\n// with a comment\n")
+    chosen = choose_program([good, other], records(2, 5), 1.0)
     assert chosen.scores[0] == chosen.scores[1]

@@ -1,7 +1,9 @@
 """The ledger on both databases: budgets, identity of records, states, damage, versions."""
 
+import contextlib
 import os
 import secrets
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,9 +23,11 @@ from dpbayes.privacy.guarantee import POSTERIOR, Guarantee
 from dpbayes.publication import ledger as module
 from dpbayes.publication.database import TABLES, Database
 from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.resolve import resolve
 from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.chunks import table_of
 from dpbayes.records.overlap import Identity
+from tests import releases
 from tests.ledgers import both, only_sqlite
 
 CLAIM = Guarantee("censored", Loss.bounded_range(0.1), "strict", POSTERIOR, "chain")
@@ -765,3 +769,35 @@ def test_the_database_refuses_absurd_rows(ledger, edit):
     with pytest.raises((LedgerError, sa.exc.IntegrityError)) as caught:
         ledger._database.serially(lambda connection: connection.execute(edit))
     assert "CHECK" in str(caught.value).upper()
+
+
+@only_sqlite
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("once_rho", "x"),
+        ("datasets", b"\xff"),
+        ("process", 1.5),
+        ("directory", b"\x00"),
+        ("note", b"b"),
+    ],
+)
+def test_an_entry_of_other_types_is_damaged(url, column, value):
+    ledger = Ledger.create(url)
+    ledger.add_dataset("a", 1.0)
+    claim = dpb.Laplace(0.5).claim(releases.SCHEMA)
+    ledger.reserve("a", claim, releases.identity(), "e" * 32, Path("out"))
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
+        db.execute("PRAGMA ignore_check_constraints = 1")
+        db.execute(f"UPDATE entry SET {column} = ?", [value])
+    for ask in (ledger.history, ledger.unresolved, lambda: resolve(ledger)):
+        with pytest.raises(LedgerError, match="is damaged"):
+            ask()
+
+
+def test_a_ledger_of_a_few_bytes_is_not_begun_anew(tmp_path):
+    place = tmp_path / "ledger.db"
+    Ledger.create(place)
+    place.write_bytes(place.read_bytes()[:1])
+    with pytest.raises(LedgerError, match="is damaged"):
+        Ledger.create(place)

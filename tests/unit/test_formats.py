@@ -1,6 +1,7 @@
 """The same records in any format are the same, and what cannot be read is one message."""
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import sqlite3
@@ -347,8 +348,8 @@ def test_csv_as_it_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"separator": "ab"}, "must be one character"),
-        ({"separator": '"'}, "must be one character"),
+        ({"separator": "ab"}, "must be one ASCII character"),
+        ({"separator": '"'}, "must be one ASCII character"),
         ({"decimal": ";"}, r"must be \. or ,"),
         ({"encoding": "utf-99"}, "is not known"),
         ({"encoding": "base64"}, "is not known"),
@@ -593,3 +594,15 @@ def test_a_text_with_the_format_of_a_date_is_not_repeated(ending, date, tmp_path
         dpb.read_records(tmp_path / f"a.{ending}")
     assert "miller" not in str(caught.value).lower()
     assert "miller" in caught.value.said.lower()
+
+
+def test_a_cut_database_is_refused(tmp_path):
+    """SQLite would read the rows on missing pages as rows without a value."""
+    whole, cut = tmp_path / "whole.db", tmp_path / "cut.db"
+    with contextlib.closing(sqlite3.connect(whole)) as db, db:
+        db.execute("CREATE TABLE t (y INTEGER, z TEXT)")
+        db.executemany("INSERT INTO t VALUES (?, ?)", [(k, "x" * 300) for k in range(200)])
+    assert len(dpb.read_records(f"sqlite:///{whole}", query="t")) == 200
+    cut.write_bytes(whole.read_bytes()[:-4096])
+    with pytest.raises(dpb.DataError, match="is cut: it has fewer pages than it says"):
+        dpb.read_records(f"sqlite:///{cut}", query="t")

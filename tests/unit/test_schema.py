@@ -304,3 +304,13 @@ def test_rows_are_one_of_three_declarations():
 def test_rows_that_are_no_declaration(rows):
     with pytest.raises(dpb.SchemaError, match='must be "public", a whole number'):
         dpb.Schema({"x": dpb.Column("x", "binary")}, rows=rows)
+
+
+def test_bounds_on_what_a_schema_declares():
+    column = {"type": "count", "lower": 0, "upper": 200}
+    rules = [f"y != {k}" for k in range(101)]
+    assert dpb.Schema.from_dict({"columns": {"y": column}, "rules": rules[:100]}).rules
+    with pytest.raises(dpb.SchemaError, match="101 rules: at most 100"):
+        dpb.Schema.from_dict({"columns": {"y": column}, "rules": rules})
+    with pytest.raises(dpb.SchemaError, match="100,001 levels; at most 100,000 are taken"):
+        dpb.Column("town", "categorical", levels=tuple(range(100_001)))

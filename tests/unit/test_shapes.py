@@ -120,6 +120,8 @@ def test_one_rescaled_number_among_columns_that_hardly_tell(column):
 
     ours = table(3)
     assert share(ours, ours.assign(**{column: ours[column] * 2.54})) >= 0.5
+    renamed = ours.assign(wage=ours.wage / 3, weeks=ours.weeks * 7).set_axis(list("abcd"), axis=1)
+    assert share(ours, renamed) >= 0.5
     assert share(ours, table(4)) < 0.5
 
 

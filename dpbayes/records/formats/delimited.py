@@ -350,8 +350,8 @@ def _separator(option: str | None) -> str | None:
         return None
     names = {"tab": "\t", r"\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
     separator = names.get(option, option)
-    if len(separator) != 1 or separator in '"\r\n\0':
-        raise DataError(f"separator = {option!r} must be one character, or tab.")
+    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0':
+        raise DataError(f"separator = {option!r:.40} must be one ASCII character, or tab.")
     return separator
 
 

@@ -11,6 +11,7 @@ from dpbayes.schema import Schema
 
 TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # name of a table in a database
 MOST_COLUMNS = 50_000
+SHOWN = 5  # columns without a name, in a message
 NO_SELECT = "`query` must be a SELECT, or a table's name."
 
 
@@ -50,7 +51,9 @@ def check_names(where: str, names: Sequence[str], place: str) -> None:
         )
     blank = [str(at) for at, name in enumerate(names, 1) if not name]
     if len(blank) > 1:  # R and pandas leave one blank, above the row names
+        more = f" and {len(blank) - SHOWN:,} more" if len(blank) > SHOWN else ""
         raise DataError(
-            f"{where}: no column names in {place} for columns {', '.join(blank)}. Write one above "
+            f"{where}: no column names in {place} for columns {', '.join(blank[:SHOWN])}{more}. "
+            "Write one above "
             "each column, in one row, with no title above it and no merged cells."
         )

@@ -156,6 +156,14 @@ def _sqlite(database: str | None) -> sa.Engine:
     """Open an SQLite file for reading only: SQLite would otherwise create a missing file."""
     if not database or not Path(database).is_file():
         raise DataError(f"database file {database or ''!r} does not exist.")
+    with Path(database).open("rb") as stream:
+        header = stream.read(100)
+    # SQLite reads what a cut file has left, and takes the rest for missing values. The number of
+    # pages in the header is valid if it was written by the last change.
+    if header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]:
+        size, pages = (int.from_bytes(header[a:b], "big") for a, b in ((16, 18), (28, 32)))
+        if Path(database).stat().st_size < pages * (65_536 if size == 1 else size):
+            raise DataError(f"database file {database!r} is cut: it has fewer pages than it says.")
     place = f"file:{urllib.parse.quote(str(Path(database).absolute()))}?mode=ro"
     return sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True))
 
