@@ -60,9 +60,10 @@ class Forecast:
         """
         if delta * rows <= 1:
             return self
+        outright = int(delta * rows)
         caution = ForecastWarning(
             f"δ = {stated(delta)} is above 1 / n, here {1 / rows:.2g}: a δ so large would also "
-            f"allow that {int(delta * rows):,} of {rows:,} records were published as they are.",
+            f"allow that {outright:,} of {rows:,} records were published as they are.",
             "Take a δ far below 1 / n, or none.",
         )
         return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
