@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -213,6 +214,38 @@ def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, mon
     assert (
         heard.index(f"warning: {outcome.fit.outlook.warnings[0]}") > 0
     )  # after that of the ledger
+
+
+def test_levels_that_pairs_do_not_tell_apart_are_said():
+    """Differences between the others are lost, as is seen in a release."""
+    classes = [f"class {k}" for k in range(40)]
+    score = {"type": "count", "upper": 50}
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {
+            "class": {"type": "categorical", "levels": classes}, "score": score,
+            "sex": {"type": "binary", "levels": ["f", "m"]}}}
+    )  # fmt: skip
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(2.0))
+    (text,) = (t for t in synthesizer.outlook(4000).warnings if "told apart" in t)
+    said = re.match(r"Of column 'class' \(40 levels\) at most (\d+) frequent levels", text)
+    assert said is not None
+    few = dpb.Schema({**schema.columns, "class": replace(
+        schema["class"], levels=tuple(classes[: int(said[1])]))}, schema.rows)  # fmt: skip
+    assert not any("told apart" in t for t in
+                   dpb.Synthesizer(few, dpb.Marginals(2.0)).outlook(4000).warnings)  # fmt: skip
+    rng = np.random.default_rng(2)
+    # The rare classes, which are put together, have means from 10 to 40.
+    codes = np.where(
+        rng.random(4000) < 0.8, rng.integers(16, size=4000), rng.integers(16, 40, 4000)
+    )
+    records = pd.DataFrame({
+        "class": np.array(classes)[codes], "sex": rng.choice(["f", "m"], 4000),
+        "score": rng.binomial(50, 0.2 + 0.6 * (codes % 8) / 7)})  # fmt: skip
+    release = synthesizer.fit(records).sample(1, seed=1, accept="none").datasets[0]
+    rare = {name: d[d["class"].isin(classes[16:])] for name, d in
+            {"records": records, "release": release}.items()}  # fmt: skip
+    spread = {n: d.groupby("class")["score"].mean().std() for n, d in rare.items()}
+    assert spread["release"] < spread["records"] / 3
 
 
 def test_a_delta_above_one_in_n_is_said(tmp_path):

@@ -18,6 +18,7 @@ from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
+from dpbayes.mechanisms.marginals.groups import UNORDERED
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
 from dpbayes.mechanisms.marginals.refining import REFINED, SCORED, can_refine
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
@@ -271,6 +272,19 @@ class Marginals(ModelFreeMechanism):
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
                 )
+            merged = UNORDERED * max(parts.most, parts.finest)
+            many = [
+                f"{axis.column.name!r} ({axis.valued} levels)"
+                for axis, level in zip(axes, levels, strict=True)
+                if level.values is None and axis.valued > merged
+            ]
+            if many:
+                message = (
+                    f"Of column {', '.join(many)} at most {merged} frequent levels are told apart "
+                    "in tables of pairs: how other columns differ between the others is lost."
+                )
+                remedy = "A regression in `keep` has a sum for each level; or merge levels."
+                cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, tuple(cautions))
 
     def _remedies(
