@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
@@ -17,6 +18,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
 from dpbayes.core.files import read_text
 from dpbayes.mechanisms import Marginals
+from dpbayes.planning.population import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
@@ -26,6 +28,7 @@ from dpbayes.schema.editors import json_schema
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
 
+MADE_UP = 200  # rows with which rules are tried
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
 
 
@@ -98,6 +101,10 @@ def check(
     Exit code 2 if the file is wrong, or has guesses left.
     """
     declared = Schema.from_toml(schema)
+    if not declared.columns:
+        raise SchemaError(f"{schema} declares no column to synthesise.")
+    if all(column.levels or column.upper is not None for column in declared.columns.values()):
+        invented(declared, MADE_UP, np.random.default_rng(0))  # or no row keeps the rules
     if records is not None:
         frame = source.read(records, declared)
         declared.validate(frame, show_values=show_values)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 
+LOCAL = ("%c", "%x", "%X")  # signs that depend on the computer's language
 DAY, HOUR, MINUTE, SECOND = 86_400, 3600, 60, 1  # lengths of steps, in seconds
 ISO, ISO_MOMENT = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 _FIRST, _LAST = (
@@ -56,7 +57,7 @@ class Calendar:
         if kind != "datetime":
             return None
         text = written if isinstance(written, str) else ISO_MOMENT
-        steps = {"%S": SECOND, "%c": SECOND, "%X": SECOND, "%T": SECOND, "%M": MINUTE}
+        steps = {"%S": SECOND, "%T": SECOND, "%M": MINUTE}
         return cls(next((s for sign, s in steps.items() if sign in text), HOUR), written)
 
     @property
@@ -72,7 +73,12 @@ class Calendar:
         """Raise SchemaError unless the format fixes the day, and the time of a moment."""
         if self.format is None:
             return
-        good = isinstance(self.format, str) and self.format == self.format.strip()
+        good = isinstance(self.format, str) and self.format == self.format.strip() != ""
+        if good and (local := [sign for sign in LOCAL if sign in self.format]):
+            raise SchemaError(
+                f"{where}: format = {self.format!r}: {local[0]} is another one on another "
+                'computer; write it out, as "%d.%m.%Y".'
+            )
         # Dates that arrive as dates pass through ISO text: a format must not read that as another.
         iso = _TURNED.strftime(ISO if self.seconds == DAY else ISO_MOMENT)
         turned = good and self._in_format(iso) not in (None, self._steps(_TURNED))

@@ -214,6 +214,19 @@ upper = 9
         (MODELLED, "needs either family or program"),
         (MODELLED + 'family = "bernoulli"\n', "binary"),
         (MODELLED.replace("~ 1", "~ rent") + 'family = "poisson"\n', "'rent'"),
+        (
+            'rules = ["income > 5", "income < 4"]' + MODELLED.partition("[[")[0],
+            "no row was found that keeps the rules of the schema",
+        ),
+        ('[columns.person]\ntype = "identifier"\n', "declares no column to synthesise"),
+        (
+            '[columns.day]\ntype = "date"\nlower = "01/02/20"\nupper = "01/02/21"\nformat = "%x"\n',
+            "%x is another one on another",
+        ),
+        (
+            '[columns.day]\ntype = "date"\nlower = 2020-01-01\nupper = 2021-01-01\nformat = ""\n',
+            "must say year, month and day",
+        ),
         (CLUSTERED, "1 have more than the declared 2 records"),
     ],
 )
