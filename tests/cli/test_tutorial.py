@@ -43,7 +43,7 @@ def test_every_command_of_the_tutorial_runs(folder):
         done = dpbayes(*words, cwd=folder)
         assert done.returncode == 0, (words, done.stderr)
         said[" ".join(words[:2])] = done.stdout
-    assert len(COMMANDS) >= 10
+    assert len(COMMANDS) >= 8
     assert "people.toml: 5 columns, 0 of them public." in said["schema check"]
     assert "anchored" in said["synthesize people.csv"]
     assert len(list((folder / "web/release").glob("synthetic_*.csv"))) == 20
