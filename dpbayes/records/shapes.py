@@ -38,7 +38,7 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
         distinct: smallest number of different shapes per record; views with fewer are skipped, as
             tables of other persons would look the same.
     """
-    if len(records) < 2:
+    if len(records) < 2 or not len(records.columns):
         return
     used = {True: 0, False: 0}
     for parts in PARTS:
@@ -100,7 +100,7 @@ class _Tables:
 
     Attributes:
         cells: shape (columns, n). A shape's hash is the sum over columns, in any order.
-        others: other tables of this shape.
+        others: other tables of this shape, or only the sums over columns of a large table.
     """
 
     cells: Hashes
@@ -116,13 +116,16 @@ class _Tables:
         """
         cells = np.array([column.hashes for column in columns])
         rng = np.random.default_rng(cells.shape[1])
-        others = [rng.permuted(cells, axis=1) for _ in range(SHUFFLES + 2)]
-        for turned, other in enumerate(others[SHUFFLES:]):
-            numeric = [k for k, column in enumerate(columns) if column.order is not None]
-            for k in numeric:
-                order = columns[k].order
-                assert order is not None
-                other[k] = cells[k][order[::-1] if turned and k != numeric[0] else order]
+        others = []
+        for turned in (None,) * SHUFFLES + (False, True):
+            other, first = rng.permuted(cells, axis=1), True
+            for k, column in enumerate(columns):
+                if turned is not None and column.order is not None:
+                    reverse = turned and not first
+                    other[k] = cells[k][column.order[::-1] if reverse else column.order]
+                    first = False
+            small = cells.shape[1] <= MOST_ROWS
+            others.append(other if small else other.sum(axis=0, keepdims=True))
         return cls(cells, others)
 
     def tell(self, distinct: float, without: int | None = None) -> bool:
@@ -132,19 +135,24 @@ class _Tables:
             distinct: smallest number of different shapes per record.
             without: a column that is left out.
         """
-        shown = np.delete(np.arange(len(self.cells)), [] if without is None else without)
-        if not shown.size:
+        if len(self.cells) == (without is not None):
             return False
-        own, often = np.unique(self.cells[shown].sum(axis=0), return_counts=True)
+        own, often = np.unique(_sums(self.cells, without), return_counts=True)
         n = self.cells.shape[1]
         if len(own) < distinct * n:
             return False
         for other in self.others:
-            theirs, counts = np.unique(other[shown].sum(axis=0), return_counts=True)
+            theirs, counts = np.unique(_sums(other, without), return_counts=True)
             _, i, j = np.intersect1d(own, theirs, assume_unique=True, return_indices=True)
             if np.minimum(often[i], counts[j]).sum() >= MOST_BY_CHANCE * n:
                 return False
         return True
+
+
+def _sums(cells: Hashes, without: int | None) -> Hashes:
+    """Hashes of shapes: sums over columns, without one of them if it is given."""
+    sums = cells.sum(axis=0)
+    return np.asarray(sums if without is None else sums - cells[without])
 
 
 def _texts(columns: Sequence[_Coded], parts: int) -> list[str]:

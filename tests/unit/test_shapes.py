@@ -8,6 +8,7 @@ import dpbayes as dpb
 from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.chunks import table_of
 from dpbayes.records.overlap import Identity, largest_share, views
+from dpbayes.records.shapes import shapes
 
 SALT = "ab" * 32
 
@@ -200,3 +201,7 @@ def test_equal_steps_are_no_sign_of_the_same_persons(values):
     assert [kind for kind, _ in views(table)] == ["rows"]
     table["born"] = rng.integers(0, 10**6, len(table))
     assert [kind for kind, _ in views(table)] == ["rows", "column"]
+
+
+def test_a_table_without_columns_has_no_shapes():
+    assert list(shapes(pd.DataFrame(index=range(40)), 0.9)) == []
