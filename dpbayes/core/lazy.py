@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import sqlalchemy as sa
     import xarray as xr
-    from scipy import interpolate, optimize, sparse, special, stats
+    from scipy import interpolate, linalg, optimize, sparse, special, stats
 else:
 
     class _Waiting:
@@ -34,8 +34,9 @@ else:
     pd = _Waiting("pandas")
     sa = _Waiting("sqlalchemy")
     xr = _Waiting("xarray")
-    interpolate, optimize, sparse, special, stats = (
-        _Waiting(f"scipy.{n}") for n in ("interpolate", "optimize", "sparse", "special", "stats")
+    interpolate, linalg, optimize, sparse, special, stats = (
+        _Waiting(f"scipy.{n}")
+        for n in ("interpolate", "linalg", "optimize", "sparse", "special", "stats")
     )
 
 
@@ -58,6 +59,6 @@ def needed(name: str, feature: str, extra: str = "files") -> ModuleType:
 
 
 __all__ = [
-    "filelock", "formulaic", "interpolate", "needed", "optimize", "pd", "sa", "sparse", "special",
-    "stats", "xr",
+    "filelock", "formulaic", "interpolate", "linalg", "needed", "optimize", "pd", "sa", "sparse",
+    "special", "stats", "xr",
 ]  # fmt: skip

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve
 
 from dpbayes.core.arrays import Floats, Ints, Mask
+from dpbayes.core.lazy import linalg
 
 _STEPS = 40  # Newton steps, at most
 _FOR_CURVATURE = 4000  # rows from which the curvature is computed
@@ -270,11 +270,11 @@ class _Mode:
         for _ in range(_STEPS):
             before = gain
             if root is not None:
-                step = lu_solve(root, off)
+                step = linalg.lu_solve(root, off)
                 gain = float(step @ off)
             if root is None or length < 1 or gain > _KEPT * before:
-                root = lu_factor(self._slope(weights) + np.diag(penalty))
-                step = lu_solve(root, off)
+                root = linalg.lu_factor(self._slope(weights) + np.diag(penalty))
+                step = linalg.lu_solve(root, off)
                 gain = float(step @ off)
             length = 1.0
             while True:
