@@ -66,7 +66,7 @@ def test_a_number_is_guessed_with_an_error(look):
         (("--keys", "agee"), "column 'agee' is not declared"),
         (("--keys", ","), "must be columns other than the sensitive one"),
         (("--keys", "age", "--sensitive", "age"), "other than the sensitive one"),
-        (("--keys", "age", "--epsilon", "-1"), "epsilon = -1.0 must be above 0"),
+        (("--keys", "age", "--epsilon", "-1"), "epsilon = -1.0 must be a number above 0"),
         (("--keys", "age", "--epsilon", "1", "--delta", "2"), "delta = 2.0 must lie in"),
         (("--keys", "age", "--holdout", "none.csv"), "'none.csv' does not exist"),
     ],

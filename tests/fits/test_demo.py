@@ -50,7 +50,7 @@ def test_the_release_is_of_the_whole_table_strict_and_of_no_public_seed(ran):
     found, out, _ = ran
     statement = json.loads((out / RELEASE / "guarantee.json").read_text())
     assert (statement["mechanism"], statement["basis"]) == ("marginals", "strict")
-    assert (statement["asked"], statement["rows"], statement["datasets"]) == (1.0, "noisy", 5)
+    assert (statement["asked"], statement["rows"], statement["datasets"]) == (1.0, "noisy", 20)
     assert found.released.guarantee.asked == 1.0
     tables = [pd.read_csv(out / RELEASE / f"synthetic_{k}.csv") for k in range(1, 6)]
     assert all(list(t) == list(tables[0]) for t in tables)
