@@ -298,6 +298,7 @@ def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
 
 def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
     """Kind and elements of each view: a text for each record, or for those that tell it apart."""
+    records = records.set_axis([*map(str, records.columns)], axis="columns")  # sorted below
     texts = {name: cell_texts(records[name]) for name in sorted(records.columns)}
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
@@ -319,8 +320,7 @@ def _in_equal_steps(texts: Sequence[str]) -> bool:
     different = sorted(set(texts) - {""})
     numbers = numbers_in(pd.Series(different, dtype=object))
     if numbers.isna().any():
-        days = pd.to_datetime(pd.Series(different), format="ISO8601", errors="coerce")
-        numbers = days.astype("datetime64[s]").astype("int64").where(days.notna())
+        numbers = _days(different)
     if numbers.isna().any():  # such as p001
         pairs = enumerate(zip(different[0], different[-1], strict=False))
         start = next((k for k, (a, b) in pairs if a != b), 0)  # they are sorted
@@ -330,6 +330,15 @@ def _in_equal_steps(texts: Sequence[str]) -> bool:
     steps = np.diff(np.sort(numbers.to_numpy(dtype=float)))
     usual = np.median(steps)
     return bool(np.mean(np.abs(steps - usual) <= NEAR * usual) >= SHARE)
+
+
+def _days(texts: Sequence[str]) -> pd.Series:
+    """Seconds of days and moments in ISO form, NaN for other texts; shape (n,)."""
+    try:
+        days = pd.to_datetime(pd.Series(texts), format="ISO8601", errors="coerce", utc=True)
+    except ValueError:  # half a surrogate, or a mixture that pandas refuses in spite of ``coerce``
+        return pd.Series(np.full(len(texts), np.nan))
+    return days.dt.tz_localize(None).astype("datetime64[s]").astype("int64").where(days.notna())
 
 
 def tells_apart(records: pd.DataFrame) -> bool:

@@ -87,6 +87,16 @@ class _Coded:
         order = np.unique(-counts, return_inverse=True)[1]  # equally frequent ones share a code
         return cls([f"level {k}" for k in range(len(levels))], order[values], None)
 
+    def along(self, first: _Coded) -> NDArray[np.int64]:
+        """Order of the rows in which the column rises, or falls, as ``first`` does in its own."""
+        if self.order is not None:
+            with np.errstate(invalid="ignore"):  # of a constant column, which has no correlation
+                falls = np.corrcoef(self.rows, first.rows)[0, 1] < 0
+            return self.order[::-1] if falls else self.order
+        sums = np.bincount(self.rows, first.rows, minlength=len(self.codes))
+        means = sums / np.maximum(1, np.bincount(self.rows, minlength=len(self.codes)))
+        return np.argsort(means[self.rows], kind="stable")
+
     @property
     def hashes(self) -> Hashes:
         """Hash of each row's code, shape (n,)."""
@@ -111,19 +121,22 @@ class _Tables:
         """Make the other tables.
 
         Ranks of a single column are the same in every table of that length, and so are those of
-        numbers that all rise together, or fall as the first rises. The shapes of the records have
+        columns that all follow from one of them, rising or falling. The shapes of the records have
         to be others.
         """
         cells = np.array([column.hashes for column in columns])
         rng = np.random.default_rng(cells.shape[1])
+        first = max(
+            (column for column in columns if column.order is not None),
+            key=lambda column: len(np.unique(column.rows)),
+            default=None,
+        )
         others = []
-        for turned in (None,) * SHUFFLES + (False, True):
-            other, first = rng.permuted(cells, axis=1), True
-            for k, column in enumerate(columns):
-                if turned is not None and column.order is not None:
-                    reverse = turned and not first
-                    other[k] = cells[k][column.order[::-1] if reverse else column.order]
-                    first = False
+        for monotone in (False,) * SHUFFLES + (True,) * (first is not None):
+            other = rng.permuted(cells, axis=1)
+            if monotone and first is not None:
+                for k, column in enumerate(columns):
+                    other[k] = cells[k][column.along(first)]
             small = cells.shape[1] <= MOST_ROWS
             others.append(other if small else other.sum(axis=0, keepdims=True))
         return cls(cells, others)

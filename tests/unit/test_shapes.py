@@ -205,3 +205,41 @@ def test_equal_steps_are_no_sign_of_the_same_persons(values):
 
 def test_a_table_without_columns_has_no_shapes():
     assert list(shapes(pd.DataFrame(index=range(40)), 0.9)) == []
+
+
+FOLLOWING = {
+    "grade": lambda x: {"salary": x, "grade": np.searchsorted(np.linspace(0, 4, 15), np.log(x))},
+    "bracket": lambda x: {"income": x, "bracket": pd.cut(x, 9, labels=False).astype(str)},
+    "up and down": lambda x: {"time": x, "behind": x * 2, "speed": 1 / x},
+    "down first": lambda x: {"speed": 1 / x, "time": x, "behind": x * 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("n", [150, 400, 800])
+def test_columns_that_follow_from_one_tell_nothing(name, n):
+    for seed in range(3):
+        rng = np.random.default_rng([n, seed])
+        ours, theirs = (
+            pd.DataFrame(FOLLOWING[name](rng.lognormal(2, 0.6, size))) for size in (n, n + 15)
+        )
+        assert share(ours, theirs) < 0.5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"2020-01-{k:02d}T10:00:00Z" for k in range(1, 31)],
+        [f"2020-01-{k:02d}T10:00:00+0{k % 3}:00" for k in range(1, 31)],
+        [f"2020-01-{k:02d}" + "Z" * (k % 2) for k in range(1, 31)],
+        [f"\ud83d{k}" for k in range(30)],
+    ],
+    ids=["zone", "zones", "some zones", "half a sign"],
+)
+def test_odd_texts_and_names_are_seen(values):
+    """Names of undeclared columns may be of any type."""
+    table = pd.DataFrame(
+        {"x": pd.Series(values, dtype=object), 0: range(30), pd.Timestamp("2020-01-01"): 1}
+    )
+    assert next(views(table))[0] == "rows"
+    assert len(list(views(table))) >= 1
