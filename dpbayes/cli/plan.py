@@ -134,7 +134,9 @@ def _say_kept(result: Plan, made_up: bool) -> None:
     """Print how far coefficients of kept regressions will be off."""
     for name, entries in result.expected.items():
         kept = [(e.total, e.accuracy.kept) for e in entries if e.accuracy]
-        if numbers := [f"{off:.1f} at ε = {stated(total)}" for total, off in kept if off]:
+        if numbers := [
+            f"{off:.1f} at ε = {stated(total)}" for total, off in kept if off is not None
+        ]:
             say(
                 f"Coefficients of `keep` by {name} will be off by about {', '.join(numbers)}, in "
                 "standard errors that they have in the records."

@@ -103,7 +103,8 @@ def check(
     declared = Schema.from_toml(schema)
     if not declared.columns:
         raise SchemaError(f"{schema} declares no column to synthesise.")
-    if all(column.levels or column.upper is not None for column in declared.columns.values()):
+    bounded = all(c.levels or c.upper is not None for c in declared.columns.values())
+    if bounded and (declared.kept or declared.asked):
         invented(declared, MADE_UP, np.random.default_rng(0))  # or no row keeps the rules
     if records is not None:
         frame = source.read(records, declared)

@@ -97,7 +97,6 @@ class Choosing:
                 self.payment.writing()
             except BaseException:
                 self._place.unlink(missing_ok=True)
-                work.discard()
                 self.payment.void()
                 raise
             self.payment.mark(work)

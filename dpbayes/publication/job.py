@@ -114,7 +114,9 @@ class Job:
         declared = self.candidates[0].mechanism.data_rows(schema)
         rows = self.rows if self.rows is not None else declared
         if rows is not None:
-            check_room(rows, len(schema.columns), self.datasets or 1)
+            columns = len(schema.columns)
+            number = self.candidates[0].mechanism.datasets_of(self.datasets, rows * columns)
+            check_room(rows, columns, number)
         check_output(self.out)
         writer(self.file_format).check(schema)
         self.claim.require(self.accept)

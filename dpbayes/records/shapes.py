@@ -16,6 +16,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd
 from dpbayes.records.fingerprint import cell_texts, encoded
 
@@ -40,10 +41,11 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
     """
     if len(records) < 2 or not len(records.columns):
         return
+    given = [_Values.of(records[name], str(name)) for name in records]
     used = {True: 0, False: 0}
     for parts in PARTS:
         for named in (named for named, views in used.items() if views < USED_PARTS):
-            columns = [_Coded.of(records[name], str(name), parts, named) for name in records]
+            columns = [column.coded(parts, named) for column in given]
             tables = _Tables.of(columns)
             if not tables.tell(distinct):
                 continue
@@ -53,6 +55,48 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
                 for k in range(len(columns)):
                     if tables.tell(distinct, without=k):
                         yield _texts([*columns[:k], *columns[k + 1 :]], parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """A column of which values are to be coded.
+
+    Attributes:
+        name: its name.
+        levels: texts of the different values.
+        rows: number of each row's value, shape (n,).
+        ranks: ranks of numbers from 0 to 1, NaN for missing ones, shape (n,); None for few
+            different values or texts.
+    """
+
+    name: str
+    levels: Sequence[str]
+    rows: NDArray[np.int64]
+    ranks: Floats | None
+
+    @classmethod
+    def of(cls, column: pd.Series, name: str) -> _Values:
+        """Number the values of a column, and rank them."""
+        rows, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
+        few = min(MOST_LEVELS, len(column) // 2)
+        ranks: Floats | None = None
+        if len(levels) > few and pd.api.types.is_numeric_dtype(column.dtype):
+            ranks = np.asarray(column.rank(method="average", pct=True), dtype=float)
+        return cls(name, list(levels), rows, ranks)
+
+    def coded(self, parts: int, named: bool) -> _Coded:
+        """Code each value: by its frequency, or by its quantile interval if it has a rank."""
+        before = f"{self.name}\x1d" if named else ""
+        if self.ranks is not None:
+            intervals = np.minimum(np.floor(self.ranks * parts), parts - 1)
+            numbers = np.where(np.isnan(intervals), parts, intervals).astype(np.int64)
+            codes = [*(f"{before}part {k}" for k in range(parts)), f"{before}missing"]
+            return _Coded(codes, numbers, np.argsort(numbers, kind="stable"))
+        if named:
+            return _Coded([before + level for level in self.levels], self.rows, None)
+        counts = np.bincount(self.rows, minlength=len(self.levels))
+        order = np.unique(-counts, return_inverse=True)[1]  # equally frequent ones share a code
+        return _Coded([f"level {k}" for k in range(len(self.levels))], order[self.rows], None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,24 +112,6 @@ class _Coded:
     codes: Sequence[str]
     rows: NDArray[np.int64]
     order: NDArray[np.int64] | None
-
-    @classmethod
-    def of(cls, column: pd.Series, name: str, parts: int, named: bool) -> _Coded:
-        """Code each value: by its frequency, or by its quantile interval in a numeric column."""
-        values, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
-        few = min(MOST_LEVELS, len(column) // 2)
-        before = f"{name}\x1d" if named else ""
-        if len(levels) > few and pd.api.types.is_numeric_dtype(column.dtype):
-            ranks = column.rank(method="average", pct=True).to_numpy(dtype=float)
-            intervals = np.minimum(np.floor(ranks * parts), parts - 1)
-            numbers = np.where(np.isnan(intervals), parts, intervals).astype(np.int64)
-            codes = [*(f"{before}part {k}" for k in range(parts)), f"{before}missing"]
-            return cls(codes, numbers, np.argsort(numbers, kind="stable"))
-        if named:
-            return cls([before + level for level in levels], values, None)
-        counts = np.bincount(values, minlength=len(levels))
-        order = np.unique(-counts, return_inverse=True)[1]  # equally frequent ones share a code
-        return cls([f"level {k}" for k in range(len(levels))], order[values], None)
 
     def along(self, first: _Coded) -> NDArray[np.int64]:
         """Order of the rows in which the column rises, or falls, as ``first`` does in its own."""

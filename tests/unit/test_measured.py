@@ -345,6 +345,9 @@ def test_a_release_without_a_number_has_twenty_posterior_draws_at_the_cost_of_on
     assert job.number == 20
     assert job.claim.asked == 2.0
     assert dpb.Job((synthesizer,), tmp_path / "job", datasets=2).number == 2
+    monkeypatch.setattr("dpbayes.schema.rows.MOST_VALUES", 4 * values)  # fewer than five have
+    with pytest.raises(dpb.GuaranteeError, match=r"5 data set.* have more than the"):
+        dpb.Job((synthesizer,), tmp_path / "job", rows=fit.task.rows)
     laplace = dpb.Synthesizer(fit.task.schema, dpb.Laplace(2.0))
     assert dpb.Job((laplace,), tmp_path / "job").number == 1
 

@@ -268,14 +268,11 @@ class _Mode:
         off = self._missed(weights) - penalty * weights
         root, gain, length = None, np.inf, 1.0
         for _ in range(_STEPS):
-            before = gain
-            if root is not None:
-                step = linalg.lu_solve(root, off)
-                gain = float(step @ off)
-            if root is None or length < 1 or gain > _KEPT * before:
+            step = None if root is None or length < 1 else linalg.lu_solve(root, off)
+            if step is None or float(step @ off) > _KEPT * gain:
                 root = linalg.lu_factor(self._slope(weights) + np.diag(penalty))
                 step = linalg.lu_solve(root, off)
-                gain = float(step @ off)
+            gain = float(step @ off)
             length = 1.0
             while True:
                 proposal = weights + length * step
