@@ -20,7 +20,7 @@ from typing import Any
 
 from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Adjacency
-from dpbayes.publication.output import Output, Work, as_output_error
+from dpbayes.publication.output import Output, as_output_error
 from dpbayes.publication.payment import Payment
 from dpbayes.records.chunks import Table
 from dpbayes.records.fingerprint import hash_of
@@ -87,7 +87,6 @@ class Choosing:
         pending = {"entry": self.payment.entry, "index": None}
         persons = self.candidates[0].guarantee().cluster
         claim = replace(choice_claim(self.epsilon, self.adjacency), cluster=persons)
-        work = Work(self.output.path, self.payment.entry)
         with uninterrupted():  # no step takes long
             self.payment.reserve(claim, self.identity, self.output.path)
             try:
@@ -97,15 +96,14 @@ class Choosing:
                 self.payment.writing()
             except BaseException:
                 self._place.unlink(missing_ok=True)
-                self.payment.void()
+                self.payment.void(self.output.path)
                 raise
-            self.payment.mark(work)
+            self.payment.unmark(self.output.path)
             index = draw_choice(scores, self.epsilon, self.adjacency)
             meaning = f"The choice was not kept.{self.payment.reminder}"
             with as_output_error(self.output.path, meaning):
                 _write(self._place, {**pending, "index": index})
             self.payment.released("the choice was made")
-            work.discard()
         return index
 
 

@@ -30,7 +30,7 @@ LOCK = ".dpbayes.lock"
 ATTEMPTS = 10  # to find and lock OUT while other processes create and remove it
 PATIENCE = 1.0  # seconds to wait for a lock that is about to be released
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path has one slash left of two
-_WORK, _SPENT = ".dpbayes-", ".spent-"
+_WORK, _UNDRAWN = ".dpbayes-", ".undrawn-"
 
 
 def check_writable(out: Path) -> None:
@@ -318,18 +318,25 @@ class Work:
             _flush(path)
 
     @property
-    def _spent(self) -> Path:
-        return self.out / f"{_SPENT}{self.entry}"
+    def _mark(self) -> Path:
+        return self.out / f"{_UNDRAWN}{self.entry}"
 
     @property
-    def spent(self) -> bool:
-        """True if noise may have been drawn for the release, whatever an old ledger says."""
-        return self._spent.exists()
+    def undrawn(self) -> bool:
+        """True if no noise has been drawn for the entry, whatever an old ledger says.
 
-    def mark_spent(self) -> None:
-        """Leave an empty hidden file that says so, until the entry is closed."""
-        self._spent.touch(mode=0o600)
-        _flush(self._spent)
+        What proves it is a file that is there. A file that proved the opposite would be missing
+        where a folder was emptied, moved or replaced.
+        """
+        return self._mark.exists()
+
+    def mark_undrawn(self) -> None:
+        """Leave an empty hidden file that says so. Call it before the entry is reserved."""
+        self._mark.touch(mode=0o600)
+
+    def unmark(self) -> None:
+        """Remove that file. Call it before any noise is drawn."""
+        self._mark.unlink(missing_ok=True)
         _flush(self.out)
 
     def appear(self) -> None:
@@ -339,10 +346,8 @@ class Work:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def discard(self) -> None:
-        """Remove the hidden folder and the mark."""
+        """Remove the hidden folder."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            self._spent.unlink()
 
 
 def _flush(path: Path) -> None:

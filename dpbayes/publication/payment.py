@@ -43,11 +43,25 @@ class Payment:
         return f" The cost counts: entry {self.entry}, `dpbayes ledger resolve`."
 
     def reserve(self, claim: Guarantee, identity: Identity, out: Path) -> None:
-        """Reserve the cost of ``claim``, which counts from here on."""
-        if self.ledger is not None:
+        """Reserve the cost of ``claim``, which counts from here on.
+
+        The folder ``out`` is marked first as one for which nothing has been drawn: only with the
+        mark does ``resolve`` give the cost back.
+        """
+        if self.ledger is None:
+            return
+        work = Work(out, self.entry)
+        with as_output_error(out, "Nothing was reserved."):
+            work.mark_undrawn()
+        try:
             self.ledger.reserve(
                 self.dataset, claim, identity, self.entry, out.absolute(), self.note, self.kind
             )
+        except BaseException:
+            self.void(out)  # the database may have failed after it recorded the entry
+            with contextlib.suppress(OSError):
+                work.unmark()
+            raise
 
     def public(self) -> Mapping[str, Any] | None:
         """Public facts of the entry for guarantee.json; None without a ledger."""
@@ -66,20 +80,21 @@ class Payment:
         if self.ledger is not None:
             self.ledger.writing(self.entry)
 
-    def mark(self, work: Work) -> None:
-        """Mark the folder as one for which noise is drawn, before it is.
+    def unmark(self, out: Path) -> None:
+        """Remove the mark of ``reserve``, before noise is drawn.
 
-        After a crash a backup of the ledger, in which the entry is reserved, may be restored.
+        A backup of the ledger, in which the entry is reserved, may be restored later.
         """
         if self.ledger is not None:
-            with as_output_error(work.out, f"Nothing was drawn.{self.reminder}"):
-                work.mark_spent()
+            with as_output_error(out, f"Nothing was drawn.{self.reminder}"):
+                Work(out, self.entry).unmark()
 
-    def void(self) -> None:
-        """Give the cost back, if possible."""
+    def void(self, out: Path) -> None:
+        """Give the cost back and remove the mark, if possible."""
         if self.ledger is not None:
-            with contextlib.suppress(LedgerError):  # the entry stays reserved, and counts
+            with contextlib.suppress(LedgerError, OSError):  # the entry stays reserved, and counts
                 self.ledger.void(self.entry)
+                Work(out, self.entry).unmark()
 
     def lost(self) -> None:
         """Close the entry without an output, if possible; its cost counts."""
@@ -125,10 +140,6 @@ class Bill:
     state: Literal["open", "reserved", "spent", "written"] = "open"
 
     @property
-    def _work(self) -> Work:
-        return Work(self.out, self.payment.entry)
-
-    @property
     def reminder(self) -> str:
         """Sentence for error messages once the cost counts; empty before, or without a ledger."""
         return self.payment.reminder if self.state in ("spent", "written") else ""
@@ -155,8 +166,8 @@ class Bill:
         if self.state == "reserved":
             with uninterrupted():
                 self.payment.writing()
+                self.payment.unmark(self.out)
                 self.state = "spent"
-                self.payment.mark(self._work)
 
     @contextlib.contextmanager
     def settled(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -169,9 +180,9 @@ class Bill:
         except BaseException:
             with uninterrupted(look=False):
                 if self.state != "written":
-                    self._work.discard()
+                    Work(self.out, self.payment.entry).discard()
                 if self.state == "reserved":
-                    self.payment.void()
+                    self.payment.void(self.out)
                 elif self.state == "spent":
                     self.payment.lost()
                     if self.payment.ledger is not None:

@@ -28,8 +28,9 @@ def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
     """Finish or void what crashed releases and choices left behind.
 
     ``reserved`` becomes ``void``: its process asks the ledger before it draws anything private, and
-    is refused from now on. If files name the entry, the ledger is a backup that is older than they
-    are, and the entry counts as ``writing``, as it does if its folder is not there any more.
+    is refused from now on. If the folder does not say that nothing was drawn (``Work.undrawn``),
+    the ledger is a backup that is older than the release, or the folder was emptied, moved or
+    replaced: the entry counts as ``writing``.
 
     ``writing`` becomes ``released`` if all files are complete, or if a choice was saved; otherwise
     ``lost``: the cost counts, because the data may have been seen, and how the run ended may depend
@@ -51,20 +52,22 @@ def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
 
 
 def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
-    if not forced and (reason := _why_not(entry)):
-        return Resolution(entry, None, reason)
     work = Work(entry.directory, entry.id)
-    if entry.state == "reserved":
-        if entry.directory.is_dir() and not _drawn(
-            entry, work
-        ):  # no lock is needed: this stops a slow process too
-            ledger.void(entry.id)
-            work.discard()
-            return Resolution(entry, "void", "nothing had been drawn; the cost was given back")
-        ledger.writing(entry.id)  # the ledger is older than the files: restored from a backup
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(as_output_error(entry.directory, "It was left as it is."))
+            if not forced and (reason := _why_not(entry)):
+                return Resolution(entry, None, reason)
+            if entry.state == "reserved":
+                if work.undrawn:  # no lock is needed: this stops a slow process too
+                    ledger.void(entry.id)
+                    work.discard()
+                    with contextlib.suppress(OSError):  # a mark of a void entry says nothing
+                        work.unmark()
+                    return Resolution(
+                        entry, "void", "nothing had been drawn; the cost was given back"
+                    )
+                ledger.writing(entry.id)
             if entry.directory.is_dir():
                 stack.enter_context(locked(entry.directory))
             if entry.kind == "choice":
@@ -72,13 +75,6 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
             return _finish(ledger, entry, work)
     except OutputError as error:
         return Resolution(entry, None, str(error).rstrip("."))
-
-
-def _drawn(entry: Entry, work: Work) -> bool:
-    """True if a mark, a release, whole or in work, or the outcome of a choice names the entry."""
-    releases = (entry.directory / RELEASE, work.release)
-    kept = outcome_of(Output(entry.directory), entry.id) is not None
-    return kept or work.spent or any(Release.entry_of(release) == entry.id for release in releases)
 
 
 def _why_not(entry: Entry) -> str | None:

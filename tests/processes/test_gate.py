@@ -26,6 +26,7 @@ from dpbayes.publication import gate
 from dpbayes.publication.gate import publish
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Output, Work, check_output
+from dpbayes.publication.payment import Payment
 from dpbayes.publication.resolve import resolve
 from dpbayes.publication.terms import NO_LEDGER, OTHER_NEIGHBOURS
 from dpbayes.synthesis.fit import Fit
@@ -507,6 +508,40 @@ def test_an_older_ledger_gives_nothing_back(url, tmp_path, moved):
         assert [done.state for done in resolve(ledger)] == [end], point
         assert not list(out.glob(".*-*"))
         shutil.rmtree(out)
+
+
+@only_sqlite
+@pytest.mark.parametrize("end", ["error", "emptied", "replaced", "kept"])
+def test_a_backup_of_the_moment_before_noise_gives_nothing_back(
+    url, fit, tmp_path, monkeypatch, end
+):
+    """Nothing is left in the folder that could say that noise was drawn."""
+    ledger, out, backup = Ledger.create(url), tmp_path / "out", tmp_path / "backup.db"
+    ledger.add_dataset("cps", 100.0)
+    writing = Payment.writing
+
+    def copied(payment):
+        shutil.copy(url.removeprefix("sqlite:///"), backup)
+        writing(payment)
+
+    def fail(*_args):
+        raise MemoryError
+
+    monkeypatch.setattr(Payment, "writing", copied)
+    if end == "error":
+        monkeypatch.setattr(type(fit.fitted), "synthetic", fail)
+    with pytest.raises(MemoryError) if end == "error" else contextlib.nullcontext():
+        publish(fit, out, ledger=ledger, dataset="cps", say=lambda _: None)
+    if end in ("emptied", "replaced"):
+        shutil.rmtree(out)
+    if end == "replaced":
+        out.mkdir()
+    restored = Ledger(f"sqlite:///{backup}")
+    (entry,) = restored.unresolved()
+    assert entry.state == "reserved"
+    (resolved,) = resolve(restored, entry.id)
+    assert resolved.state == ("released" if end == "kept" else "lost")
+    assert restored.account("cps").spent[0] == pytest.approx(releases.EPSILON)
 
 
 @only_sqlite
