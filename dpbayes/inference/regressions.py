@@ -135,7 +135,8 @@ def _in_order(
 ) -> pd.DataFrame:
     """Order the levels of columns as the release declares them, leaving out levels that are absent.
 
-    Levels that are numbers are levels, too, as in the synthesizers' formulas.
+    Levels that are numbers are levels, too, as in the synthesizers' formulas. A column without any
+    of its levels was recoded, and is left as it is.
     """
     changed: dict[str, pd.Series] = {}
     for name in names:
@@ -144,11 +145,17 @@ def _in_order(
         texts = data[name].map(level_text)
         found = set(texts.unique())
         present = {level_text(v): v for v in declared[name] if level_text(v) in found}
-        if found == set(present):
-            changed[name] = pd.Series(
-                pd.Categorical(texts.map(present), categories=list(present.values())),
-                index=data.index,
+        if not present:
+            continue
+        if others := sorted(found - set(present)):
+            raise InferenceError(
+                f"column {name!r} has values that are none of its levels, such as {others[0]!r}. "
+                "Give a column that was recoded another name."
             )
+        changed[name] = pd.Series(
+            pd.Categorical(texts.map(present), categories=list(present.values())),
+            index=data.index,
+        )
     ordered = data.copy(deep=False)
     for name, values in changed.items():
         ordered[name] = values

@@ -28,18 +28,18 @@ _OPEN = (  # keys of a query whose values are not secret; all others may be
     "host", "hostaddr", "port", "dbname", "user", "service", "application_name", "options",
     "connect_timeout", "sslmode", "sslrootcert", "target_session_attrs",
 )  # fmt: skip
-# Parts of dpbayes's own messages that look like logins. A user's text between them is redacted.
-_OWN = re.compile(r"(sqlite:///FILE|(?:postgresql|DIALECT)://USER@HOST/DATABASE|\(@ is %40\))")
 _LOGIN = re.compile(r"(?<!\S)\S*?:\S")  # user:password
 _LIKE_PASSWORDS = (  # each with its replacement
-    (re.compile(r"(@[^\s/:@]*:)(?!\d+\b)\S+"), rf"\1{HIDDEN}"),  # user@host:password
+    # user@host:password, but not a port
+    (re.compile(r"(@[^\s/:@]*:)(?!\d{1,5}[.,;)'\"]*(?:[/?\s]|$))\S+"), rf"\1{HIDDEN}"),
     (re.compile(r"([?&](?!host=)\w+=)[^\s&]*"), rf"\1{HIDDEN}"),  # ?key=value
     (
         re.compile(
-            r"(pass(?:word|wd|phrase)?|pwd)(\s*=\s*)('(?:\\.|[^'\\])*'|\"[^\"]*\"|\S+)",
+            r"""((?:pass(?:word|wd|phrase)?|pwd)["']?\s*[=:]\s*|--?(?:pass\w*|pwd)\s+)"""
+            r"""('(?:\\.|[^'\\])*'|"[^"]*"|\S+)""",
             re.IGNORECASE,
         ),
-        rf"\1\2{HIDDEN}",
+        rf"\1{HIDDEN}",
     ),
 )
 
@@ -47,13 +47,9 @@ _LIKE_PASSWORDS = (  # each with its replacement
 def redact(text: str) -> str:
     """Replace all that looks like a password in a text, rather too much than too little.
 
-    It is for text that a user typed and that comes back in an error or a note. The ledger's own
-    messages show its URL by ``shown``.
+    It is for text that a user typed and that comes back in an error or a note. Messages of dpbayes
+    show a ledger's URL by ``shown``, and hold no @ of their own.
     """
-    return "".join(part if _OWN.fullmatch(part) else _redacted(part) for part in _OWN.split(text))
-
-
-def _redacted(text: str) -> str:
     text = "\n".join(map(_without_login, text.split("\n")))
     for pattern, instead in _LIKE_PASSWORDS:
         text = pattern.sub(instead, text)
@@ -137,6 +133,6 @@ def _certain(url: sa.URL) -> bool:
 def _unreadable() -> LedgerError:
     return LedgerError(
         "the ledger's URL cannot be read; expected a file name, sqlite:///FILE or "
-        "postgresql://USER@HOST/DATABASE. Write special characters of a password as %NN (@ is "
-        "%40), or better keep it in ~/.pgpass."
+        "postgresql://HOST/DATABASE. Write special characters of a user's name or password as "
+        "%NN; better keep the password in ~/.pgpass."
     )

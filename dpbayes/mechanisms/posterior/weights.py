@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Mask, Vector
 from dpbayes.core.checks import expect, is_number
-from dpbayes.core.errors import DataError, GuaranteeError
+from dpbayes.core.errors import DataError, GuaranteeError, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines.draws import count_draws, make_draws, stacked
@@ -289,24 +289,21 @@ class Reference(WeightSource, ReferenceData):
     @classmethod
     def load(cls, path: str | Path) -> Reference:
         """Read a file that ``save`` wrote. DataError if it cannot be read."""
+        name = f"weights file {str(path)!r}"
         try:
-            tree = json.loads(read_whole(path))
+            content = read_whole(path)
+        except OSError as error:
+            raise DataError(f"{name}: {error.strerror}.") from None
+        other = f"{name} is not a reference fit written by this `dpbayes tune`; tune again"
+        with refused(DataError, other):
+            tree = json.loads(content)
             draws = make_draws(
                 {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
             )
             numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
             identity, trace = dict(tree["identity"]), TableSketch.from_dict(tree["trace"])
-        except OSError as error:
-            raise DataError(f"weights file {str(path)!r}: {error.strerror}.") from None
-        except (
-            ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
-        ) as error:  # fmt: skip
-            raise DataError(
-                f"weights file {str(path)!r} is not a reference fit written by this `dpbayes "
-                f"tune`: {error!r}. Tune again."
-            ) from None
         if not all(math.isfinite(v) for v in numbers):
-            raise DataError(f"weights file {str(path)!r} holds numbers that are not finite.")
+            raise DataError(f"{name} holds numbers that are not finite.")
         low, high, c1, c2 = numbers
         return cls(draws, low, high, identity, trace, c1, c2, tree.get("tuning"))
 

@@ -93,7 +93,7 @@ def _query(address: str, how: Reading) -> str:
     if kind in _WEB:
         raise DataError(
             f"an address {kind}://... is not read: copy the file to this machine, and name it. "
-            "Addresses are of databases: postgresql://USER@HOST/DATABASE."
+            "Addresses are of databases: postgresql://HOST/DATABASE."
         )
     if how.query is None:
         raise DataError("a database needs a `query`: SELECT ..., or a table's name.")
@@ -144,8 +144,8 @@ def _engine(address: str) -> sa.Engine:
         ) from None
     except (sa.exc.ArgumentError, ValueError):  # their text would repeat a password
         raise DataError(
-            "the address cannot be read; expected DIALECT://USER@HOST/DATABASE as SQLAlchemy "
-            "writes it. Special characters of a password are %NN (@ is %40)."
+            "the address cannot be read; expected DIALECT://HOST/DATABASE as SQLAlchemy "
+            "writes it. Special characters of a user's name or password are %NN."
         ) from None
     if engine.dialect.name == "postgresql":
         return engine.execution_options(postgresql_readonly=True)
