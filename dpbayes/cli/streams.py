@@ -25,6 +25,7 @@ _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 _console = Console(**_PLAIN)
 # A setting in a message of the library: `delta`, or `datasets=5`.
 _SETTING = re.compile(r"`(\w+)(?:=([^`]*))?`")
+_LONG = re.compile(r"(\S{150})\S{150,}(\S{50})")
 
 
 class Stream:
@@ -32,7 +33,8 @@ class Stream:
 
     Args:
         stream: the stream to write to.
-        hide: hide passwords, as standard error may repeat what was typed.
+        hide: hide passwords and the middle of words of hundreds of characters, as standard error
+            may repeat what was typed.
 
     Attributes:
         error: first error of the stream; later output is dropped.
@@ -47,7 +49,7 @@ class Stream:
 
     def write(self, text: str) -> int:
         """Write text, as any text stream; errors are recorded."""
-        shown = redact(text) if self._hide else text
+        shown = _LONG.sub(r"\1 ... \2", redact(text)) if self._hide else text
         self._try(lambda: self._stream.write(shown))
         return len(text)
 

@@ -17,6 +17,8 @@ def open_regular(path: str | Path) -> BufferedReader:
 
     A pipe would be waited for without end, and a device such as /dev/zero read without end.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "no file has such a name", str(path))
     stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()

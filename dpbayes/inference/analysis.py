@@ -77,9 +77,11 @@ def read_release(directory: str | Path) -> ReleasedData:
             settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))
             return ReleasedData(frames, mechanism, basis, settings, levels)
     except OSError as error:
+        inside = next((path.parent for path in directory.glob(f"*/{STATEMENT}")), None)
+        meant = "" if inside is None else f", such as {str(inside)!r}"
         raise InferenceError(
             f"release {str(directory)!r}: {error.strerror} ({Path(str(error.filename)).name}). "
-            f"Name the folder that holds {STATEMENT}."
+            f"Name the folder that holds {STATEMENT}{meant}."
         ) from None
 
 

@@ -425,7 +425,7 @@ class Mechanism(ABC, Generic[F_co]):
         """
         if asked is not None:
             return asked
-        return min(self.usual_datasets, max(FEWEST, PLENTY // values))
+        return min(self.usual_datasets, max(FEWEST, PLENTY // max(1, values)))
 
     def to_dict(self) -> dict[str, Any]:
         """The chosen settings as JSON values; public."""

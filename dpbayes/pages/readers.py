@@ -34,8 +34,10 @@ def statement_of(out: Path) -> dict[str, Any]:
     try:
         content = read_whole(path)
     except OSError as error:
+        above = out.absolute().parent
+        meant = f", such as {str(above)!r}" if (above / RELEASE / STATEMENT).is_file() else ""
         raise DataError(
-            f"{str(path)!r}: {error.strerror}. Name the folder that holds release."
+            f"{str(path)!r}: {error.strerror}. Name the folder that holds {RELEASE!r}{meant}."
         ) from None
     with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
         statement: dict[str, Any] = json.loads(content)

@@ -40,6 +40,8 @@ def refused(folder, *arguments):
         ({"engine": "candidates", "points": 10**10}, "points = 10,000,000,000 must be at most"),
         ({"engine": "candidates", "points": "1e10"}, "should be a valid integer"),
         ({"mechanism": ""}, "unknown mechanism ''"),
+        ({"mechanism": "x" * 3000}, f"{'x' * 149} ... {'x' * 40}"),
+        ({"rows": 0}, "rows = 0 must be"),
         ({"out": "mysql://u:secret@h/x"}, "--out is an address; name a directory."),
         ({"separator": "é"}, "must be one ASCII character, or tab"),
         ({"ledger": ".", "account": "a"}, "is a directory or a device; name a file"),

@@ -88,6 +88,11 @@ def test_only_small_regular_files_are_read_of_a_release(of, no_file, tmp_path):
         of(tmp_path)
 
 
+def test_a_name_that_no_file_has():
+    with pytest.raises(OSError, match="no file has such a name"):
+        read_whole("a\0b")
+
+
 def test_a_pipe_is_no_synthetic_data_set(tmp_path):
     statement = '{"datasets": 1, "mechanism": "laplace", "basis": "strict"}'
     (tmp_path / "guarantee.json").write_text(statement)

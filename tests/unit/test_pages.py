@@ -217,8 +217,10 @@ def test_a_posterior_has_bounds_weights_and_diagnostics(tmp_path):
 
 
 def test_bad_folders_and_questions(out, tmp_path):
-    with pytest.raises(DataError, match="Name the folder that holds release"):
+    with pytest.raises(DataError, match="Name the folder that holds 'release'"):
         public_page(tmp_path)
+    with pytest.raises(DataError, match=re.escape(f"such as {str(out)!r}")):
+        public_page(out / "release")
     (tmp_path / "release").mkdir()
     (tmp_path / "release/guarantee.json").write_text("[]")
     with pytest.raises(DataError, match="is no statement"):
