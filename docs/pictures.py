@@ -1,4 +1,4 @@
-"""The pictures of the documentation, from the demo: python docs/pictures.py, or make pictures.
+"""The pictures of the documentation: python docs/pictures.py, or make pictures.
 
 They show the shipped records, which are public, and so have no confidential mark where they are
 figures alone. Pages are photographed by Chromium, which has to be installed. Each file says which
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -85,8 +86,24 @@ def photographed(page: Path, height: int) -> bytes:
         return file.read_bytes()
 
 
+def of_tutorial(folder: Path) -> None:
+    """The pictures of a release as ``docs/tutorial.md`` makes it."""
+    records, schema = DATA / "nhefs.csv", DATA / "nhefs.toml"
+    kept, out = "wt82 ~ qsmk + wt71 + age + sex", folder / "web"
+    for words in (
+        ["synthesize", records, "--epsilon", "1", "--delta", "1e-6", "--keep", kept, "--out", out],
+        ["report", out, "--records", records, "--formula", kept],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", "dpbayes", *words, "--schema", schema],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    saved("tutorial-columns", (out / CONFIDENTIAL / "density.png").read_bytes())
+    saved("tutorial-page", photographed(out / CONFIDENTIAL / PAGE, 1780))
+
+
 def main() -> None:
-    """Run the demo, and make all pictures from it."""
+    """Run the demo and the tutorial, and make all pictures from them."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "demo"
         demo = run_demo(out=out)
@@ -97,6 +114,7 @@ def main() -> None:
         saved("whole-table", (out / CONFIDENTIAL / "density.png").read_bytes())
         for name, (part, height) in PAGES.items():
             saved(name, photographed(out / part / PAGE, height))
+        of_tutorial(Path(folder))
 
 
 if __name__ == "__main__":

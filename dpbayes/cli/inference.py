@@ -53,9 +53,9 @@ def combine(
     say(table.to_string(float_format=lambda v: f"{v:.4g}"))
     if few := int((table["df"] < FEW).sum()):
         say_error(
-            f"warning: {few} of {len(table)} rows have fewer than {FEW} degrees of freedom: so few "
-            "data sets do not tell how uncertain they are, and their intervals are far too long. "
-            "More data sets give shorter ones; by marginals and score, fifty cost the ε of five."
+            f"warning: {few} of {len(table)} rows have fewer than {FEW} degrees of freedom: the "
+            "data sets hardly differ there by more than samples do, so that they do not tell how "
+            "uncertain these rows are. Do not rely on their intervals."
         )
     for text in dict.fromkeys(str(w.message) for w in caught):
         say_error(f"warning: {text}")

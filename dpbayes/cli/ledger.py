@@ -78,7 +78,7 @@ def show(url: Url, account: AnyAccount = None) -> None:
     for dataset in accounts:
         budget = dataset.budget
         table.add_row(
-            dataset.name,
+            str(dataset.name),
             dataset.adjacency,
             stated_left(budget.epsilon),
             stated(budget.delta),

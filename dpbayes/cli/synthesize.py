@@ -21,6 +21,7 @@ from dpbayes.cli.options import (
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms import Mechanism
+from dpbayes.mechanisms.base import SEVERAL
 from dpbayes.privacy.accounting import stated
 from dpbayes.publication.job import WARNING, Job, Outcome
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
@@ -56,8 +57,8 @@ class ReleaseOptions:
         int | None,
         typer.Option(
             help="Number m of data sets. Each costs ε, except with marginals and score, which pay "
-            "once for all [5 with these, else 1]. One data set of marginals is the nearest to the "
-            "records; several are posterior draws, for intervals."
+            f"once for all [{SEVERAL} with these, else 1]. One data set of marginals is nearest to "
+            "the records; several are posterior draws, for intervals."
         ),
     ] = None
     delta: Annotated[
@@ -162,9 +163,13 @@ def synthesize(
 
 def _tell(outcome: Outcome) -> None:
     say("\n".join(outcome.release.guarantee.lines()))
+    made = {column.name for column in outcome.fit.synthesised}
+    declared = outcome.fit.task.schema.columns.values()
+    if omitted := [c.name for c in declared if not c.public and c.name not in made]:
+        say(f"Not released, because neither public nor synthesised: {', '.join(omitted)}")
     if outcome.findings is not None:
         if outcome.findings.lines:
-            say("\n".join(("", *outcome.findings.lines)))
+            say("\n".join(("", *(f"Confidential: {line}" for line in outcome.findings.lines))))
         for text in outcome.findings.warnings:
             say(f"confidential {WARNING}{text}")
     if outcome.account is not None:

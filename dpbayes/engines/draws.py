@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import ProgramError
 from dpbayes.core.lazy import xr
 
 # CmdStan's sampler columns and their ArviZ names.
@@ -65,8 +66,10 @@ def netcdf(draws: xr.DataTree) -> bytes:
 
 
 def count_draws(draws: xr.DataTree) -> int:
-    """Number of draws S over all chains."""
+    """Number of draws S over all chains; ProgramError if the program has no parameters."""
     sizes = draws["posterior"].sizes
+    if "draw" not in sizes:
+        raise ProgramError("the program has no parameters: there is nothing to fit.")
     return int(sizes["chain"] * sizes["draw"])
 
 

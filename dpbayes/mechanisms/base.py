@@ -127,7 +127,7 @@ class Findings:
 
     Attributes:
         summary: entries of the JSON report.
-        lines: lines to print.
+        lines: lines for the holder of the records; printed as confidential.
         warnings: where the protection cost more utility than usual, in sentences.
         measures: rows of Hu, Williams & Savitsky's Table 2 that only some mechanisms have.
         by_record: a table with a row for each record.

@@ -93,6 +93,7 @@ def noise_share(cells: int, rows: int, epsilon: float) -> float:
     """
     q = math.exp(-epsilon)
     m = q / -math.expm1(-2 * epsilon)
+    cells = min(cells, 10**300)  # the product of many columns' levels may be no float
     empty = max(0, cells - rows) * m * -math.expm1(-epsilon * rows)
     return empty / (rows + min(cells, rows) * q * m + empty)
 

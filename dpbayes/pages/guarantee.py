@@ -127,4 +127,5 @@ def _plain(value: Any) -> str:
             return f"{len(value)} numbers, {plain(value[0])} to {plain(value[-1])}"
         apart = " | " if any(isinstance(inner, Mapping) for inner in value) else ", "
         return apart.join(map(_plain, value))
-    return shown(value)
+    # Ends of bins, such as years: three digits would make them alike.
+    return plain(value) if isinstance(value, float) and abs(value) >= 100 else shown(value)

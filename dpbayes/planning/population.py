@@ -67,8 +67,11 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
     where rules tie columns together: of its levels or bins a column takes those that rules allow.
 
     Raises:
-        SchemaError: a count has no upper bound, or no row was found that keeps the rules.
+        SchemaError: there is no column, a count has no upper bound, or no row was found that keeps
+            the rules.
     """
+    if not schema.columns:
+        raise SchemaError("the schema declares no column but identifiers, which are dropped.")
     for column in schema.columns.values():
         if not column.levels and column.upper is None:
             raise SchemaError(

@@ -26,6 +26,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
 CELLS = 4_000  # values beyond which a density is computed from counts in as many cells
 MOST_BARS = 100  # most bars of one series
+FEW_BARS = 30  # bars up to which those of records and synthetic rows stand side by side
 LARGE = 10_000  # numbers on an axis that need a thousands separator
 TICKS = 60  # characters of all labels below bars together, so that they do not overlap
 DATA = "#333333"
@@ -299,25 +300,92 @@ def _one_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 MOST_PANELS = 12
 
 
-def density_overlays(
-    columns: Sequence[Column], original: pd.DataFrame, synthetic: Mapping[str, pd.DataFrame]
+def beside_records(
+    columns: Sequence[Column], original: pd.DataFrame, datasets: Sequence[pd.DataFrame]
 ) -> Figure:
-    """Draw a ``density_overlay`` for each column in a panel, for the first twelve columns."""
+    """Draw each column of the records beside the data sets, for the first twelve columns.
+
+    Of several data sets the mean is drawn, and the range between the smallest and the largest.
+
+    Args:
+        columns: synthetic columns.
+        original: the confidential records.
+        datasets: the m synthetic data sets.
+    """
     shown = list(columns)[:MOST_PANELS]
     across = min(2, len(shown))
     down = -(-len(shown) // across)
-    figure = Figure(figsize=(7.2 * across, 4.2 * down), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.2 * across, 3.4 * down), dpi=150, layout="constrained")
     for number, column in enumerate(shown, start=1):
         ax = figure.add_subplot(down, across, number)
-        values = {label: data[column.name] for label, data in synthetic.items()}
-        density_overlay(column, original[column.name], values, ax)
+        _beside(ax, column, original[column.name], [data[column.name] for data in datasets])
+        clean(ax)
     if len(shown) > 1:
         _one_legend(figure, figure.axes)
     return figure
 
 
-def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
+def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[pd.Series]) -> None:
+    """Draw shares or densities of one column: records in grey, data sets in blue."""
+    series = {str(i): values.dropna() for i, values in enumerate([original, *synthetic])}
+    if column.levels or column.whole:
+        shares = _level_shares if column.levels else _count_shares
+        names, heights, wide = shares(column, series)
+        _set_ticks(ax, names, wide)
+        edges, curves = np.arange(len(names) + 1) - 0.5, list(heights.values())
+    else:
+        numbers = {label: values.to_numpy(dtype=float) for label, values in series.items()}
+        assert column.lower is not None
+        top = max(values.max(initial=column.lower) for values in numbers.values())
+        drawn = [density(values, column, top) for values in numbers.values()]
+        edges, curves = drawn[0][0], [y for _, y in drawn]
+        ax.set_ylabel("density")
+    data, made = curves[0], np.array(curves[1:])
+    mean, low, high = made.mean(axis=0), made.min(axis=0), made.max(axis=0)
+    label = f"synthetic, mean and range of {len(made)}" if len(made) > 1 else "synthetic"
+    if len(edges) == len(data):
+        ax.fill_between(edges, data, color="0.85", linewidth=0, label="data")
+        ax.plot(edges, data, color=DATA, linewidth=1)
+        ax.fill_between(edges, low, high, color=COLOURS[0], alpha=0.25, linewidth=0)
+        ax.plot(edges, mean, color=COLOURS[0], linewidth=1.6, label=label)
+    elif len(data) > FEW_BARS:
+        ax.stairs(data, edges, fill=True, color="0.8", label="data")
+        ax.stairs(high, edges, baseline=low, fill=True, color=COLOURS[0], alpha=0.25)
+        ax.stairs(mean, edges, color=COLOURS[0], linewidth=1.4, label=label)
+    else:
+        middle = np.arange(len(data))
+        ax.bar(middle - 0.2, data, 0.4, color="0.8", edgecolor=DATA, linewidth=0.5, label="data")
+        ax.bar(middle + 0.2, mean, 0.4, color=COLOURS[0], label=label)
+        if len(made) > 1:
+            ax.vlines(middle + 0.2, low, high, color="black", linewidth=1.2)
+    ax.set_ylim(bottom=0)
+    if len(edges) == len(data):
+        spell(ax)
+    ax.set_xlabel(_with_missing(column, original, synthetic))
+    ax.legend(frameon=False)
+
+
+def _with_missing(column: Column, original: pd.Series, synthetic: Sequence[pd.Series]) -> str:
+    """Label of a column with its shares of missing values, if it is optional."""
+    if not column.optional:
+        return column.title
+    shares = [f"{values.isna().mean():.0%}" for values in synthetic]
+    ends = dict.fromkeys((min(shares, key=_number), max(shares, key=_number)))
+    of = f"{original.isna().mean():.0%} of data, {' to '.join(ends)} of synthetic"
+    return f"{column.title} (missing: {of})"
+
+
+def _number(share: str) -> int:
+    return int(share.removesuffix("%"))
+
+
+def density(values: Floats, column: Column, largest: float | None = None) -> tuple[Floats, Floats]:
     """Estimate a kernel density, reflected at the declared bounds so that no mass leaves them.
+
+    Args:
+        values: shape (n,).
+        column: declaration of the outcome.
+        largest: value up to which points are shown, and a tenth beyond; that of ``values`` if None.
 
     Returns:
         points and densities, shape (400,) each.
@@ -325,7 +393,8 @@ def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
     assert column.lower is not None
     assert column.upper is not None
     # Shows only the range of the values: the declared one can be far wider.
-    top = min(column.upper, values.max(initial=column.lower) * 1.1)
+    largest = values.max(initial=column.lower) if largest is None else largest
+    top = min(column.upper, largest + 0.1 * abs(largest))
     x = np.linspace(column.lower, top, 400)
     if len(values) < 2 or np.ptp(values) == 0:
         return x, np.zeros_like(x)
@@ -353,6 +422,11 @@ def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: 
             positions, shares[label], width, color=colour, edgecolor="black", linewidth=0.3,
             label=label,
         )  # fmt: skip
+    _set_ticks(ax, names, wide)
+
+
+def _set_ticks(ax: Axes, names: Sequence[str], wide: int) -> None:
+    """Name the bars, or every few of them, and say how many values a bar has."""
     wide_name = max(map(len, names), default=1)
     step = max(1, -(-len(names) * wide_name // TICKS))
     ax.set_xticks(range(0, len(names), step), names[::step])

@@ -86,6 +86,7 @@ def publish(
     expect(fit, Fit, "fit", "a Fit, as synthesizer.fit(records) returns it", GuaranteeError)
     expect(out, PATH, "out", "the path of a folder", OutputError)
     expect(ledger, Ledger | None, "ledger", A_LEDGER, LedgerError)
+    expect(rows, int | None, "rows", "a whole number", GuaranteeError)
     expect(say, Callable, "say", "a function of a text, such as print", OutputError)  # type: ignore[arg-type]
     number = fit.datasets_of(datasets, rows)
     terms = Terms(number, accept, delta, rows, ledger, dataset, note, file_format)

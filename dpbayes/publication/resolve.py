@@ -7,10 +7,11 @@ import os
 import socket
 from dataclasses import dataclass
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import LedgerError, OutputError
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.publication.choosing import outcome_of
-from dpbayes.publication.ledger import Entry, Ledger
+from dpbayes.publication.ledger import A_LEDGER, Entry, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, locked
 from dpbayes.synthesis.release import Release
 
@@ -43,6 +44,7 @@ def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
     Raises:
         LedgerError: the entry is not among the unfinished ones.
     """
+    expect(ledger, Ledger, "ledger", A_LEDGER, LedgerError)
     unresolved = ledger.unresolved()
     if entry is not None:
         unresolved = [e for e in unresolved if e.id == entry]
@@ -120,7 +122,7 @@ def _finish_choice(ledger: Ledger, entry: Entry) -> Resolution:
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # a number that is too large is no process
         return False
     except OSError:  # it runs, as another user
         return True

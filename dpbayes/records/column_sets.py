@@ -4,8 +4,9 @@ A table without some of its columns has other rows, and often no single column t
 apart. But it still has, for example, age, hours and region, and these three tell records apart. The
 sets are found by a search tree, as in Reiter (1987): columns are added, the most telling first,
 until they tell records apart; then the same is done without each column of that set, and so on. So
-for every few columns that may be left out, there is a set without them. Both tables search by the
-same rule, and so arrive at common sets.
+for every few columns that may be left out, there is a set without them. A larger table, of which
+this one may be a part, needs more columns: so each set is continued by the next few. Both tables
+search by the same rule, whatever their number of records, and so arrive at common sets.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 from dpbayes.core.lazy import pd
 from dpbayes.records.fingerprint import cell_texts, encoded
 
-MOST_NAMED = 96  # sets whose columns count by name and value
-MOST_UNNAMED = 32  # sets whose columns count by value alone, for columns that were renamed
+MOST_NAMED = 320  # sets whose columns count by name and value
+MOST_UNNAMED = 80  # sets whose columns count by value alone, for columns that were renamed
 MOST_COLUMNS = 12  # of a set; more hardly ever stay together when columns are left out
+MORE = 3  # columns by which a set is continued
 LEAST_GAIN = 1.01  # times as many distinct rows, for which a column is added
 MOST_TRIED = 1024  # sets of columns whose removal is tried, in each search
-KEPT_OF_SETS = 256  # hashes of a set; a share has a standard error of 3 to 5 %
+KEPT_OF_SETS = 512  # hashes of a set; a share of equal tables has a standard error of 2 to 3 %
 # Hashes that are looked at in the search, of those below a bound: the number of distinct rows
 # then has a standard error of about 1 %.
 LOOKED_AT = 2**12
@@ -51,9 +53,9 @@ def hashed_sets(records: pd.DataFrame, salt: str, distinct: float) -> Iterator[t
     key = bytes.fromhex(salt)
     columns = [_Column.of(records[name], str(name), key) for name in sorted(records.columns)]
     columns = [column for column in columns if column.levels < distinct * len(records)]
-    columns.sort(key=lambda column: column.coincidence)  # equal ones stay in order of their names
     enough = distinct * len(records)
     for most, named in ((MOST_NAMED, True), (MOST_UNNAMED, False)):
+        columns.sort(key=lambda column: column.order(named=named))
         table = _Hashed.of(columns, len(records), named=named)
         for chosen in _search(table, enough, most):
             rows = table.distinct(table.cells[list(chosen)].sum(axis=0))
@@ -71,12 +73,14 @@ class _Column:
         values: keyed hash of each value, shape (n,).
         levels: number of different values.
         coincidence: probability that two random records have the same value.
+        usual: hash of the most frequent value.
     """
 
     name: np.uint64
     values: Hashes
     levels: int
     coincidence: float
+    usual: np.uint64
 
     @classmethod
     def of(cls, column: pd.Series, name: str, key: bytes) -> _Column:
@@ -87,7 +91,15 @@ class _Column:
         shares = np.bincount(codes) / len(codes)
         of_name = hmac.digest(key, b"name\x1d" + encoded(name), "sha256")[:8]
         number = np.uint64(int.from_bytes(of_name, "little"))
-        return cls(number, hashes[codes], len(levels), float(shares @ shares))
+        usual = hashes[shares.argmax()]
+        return cls(number, hashes[codes], len(levels), float(shares @ shares), usual)
+
+    def order(self, *, named: bool) -> tuple[int, int]:
+        """Place among the columns, the most telling first: the same in a part of the table.
+
+        How much a column tells is rounded to a power of two, as it differs between the parts.
+        """
+        return round(np.log2(self.coincidence)), int(self.name if named else self.usual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +135,13 @@ class _Hashed:
         distinct: Hashes = rows[first]
         return distinct
 
-    def first(self, without: frozenset[int], enough: float) -> tuple[int, ...] | None:
-        """Add columns in order until their rows tell records apart; None if they never do."""
+    def first(self, without: frozenset[int], enough: float) -> list[tuple[int, ...]]:
+        """Add columns in order until their rows tell records apart, and then up to ``MORE``.
+
+        Returns:
+            The sets that tell records apart, each with one column more than the one before.
+        """
+        telling: list[tuple[int, ...]] = []
         chosen: list[int] = []
         sums, size = np.zeros(self.cells.shape[1], dtype=np.uint64), 0
         every = [column for column in range(len(self.cells)) if column not in without]
@@ -139,11 +156,11 @@ class _Hashed:
                 continue
             chosen.append(column)
             sums, size = longer, rows.size
-            if size >= enough * self.part and self._tells(chosen, rows):
-                return tuple(chosen)
-            if len(chosen) == MOST_COLUMNS:
-                return None
-        return None
+            if size >= enough * self.part and (telling or self._tells(chosen, rows)):
+                telling.append(tuple(chosen))
+            if len(chosen) == MOST_COLUMNS or len(telling) > MORE:
+                break
+        return telling
 
     def _tells(self, chosen: Sequence[int], rows: Hashes) -> bool:
         """True if other persons with the same margins have few of these rows."""
@@ -154,23 +171,23 @@ class _Hashed:
 
 def _search(table: _Hashed, enough: float, most: int) -> Iterator[tuple[int, ...]]:
     """Yield sets of columns with at least ``enough`` distinct rows, by numbers of columns."""
-    known: list[tuple[frozenset[int], tuple[int, ...]]] = []
+    known: list[tuple[frozenset[int], list[tuple[int, ...]]]] = []
     found: set[tuple[int, ...]] = set()
     tried = {frozenset[int]()}
     queue = deque(tried)
     while queue and len(found) < most:
         without = queue.popleft()
         # Columns that are left out, but were not reached before, change nothing.
-        chosen = next((s for w, s in known if w <= without and without.isdisjoint(s)), None)
-        if chosen is None:
-            chosen = table.first(without, enough)
-        if chosen is None:
+        sets = next((s for w, s in known if w <= without and without.isdisjoint(s[-1])), None)
+        if sets is None:
+            sets = table.first(without, enough)
+        if not sets:
             continue
-        known.append((without, chosen))
-        if chosen not in found:
-            found.add(chosen)
-            yield chosen
-        for column in chosen:
+        known.append((without, sets))
+        new = [chosen for chosen in sets if chosen not in found][: most - len(found)]
+        found.update(new)
+        yield from new
+        for column in sets[0]:
             further = without | {column}
             if further not in tried and len(tried) < MOST_TRIED:
                 tried.add(further)

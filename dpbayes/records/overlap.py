@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,6 +154,10 @@ class Sketch:
         jaccard = common / union
         shared = jaccard / (1 + jaccard) * (self.size + other.size)
         share = float(min(1.0, shared / min(self.size, other.size)))
+        if (
+            self.kind == "set" and ends
+        ):  # less its standard error, as the largest of many pairs counts
+            share -= math.sqrt(share * (1 - share) / max(1, min(ours.size, theirs.size)))
         # Up to a fifth of the shapes of other persons coincide by chance.
         return 0.0 if self.kind == "shape" and share < SHARE else share
 

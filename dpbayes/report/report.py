@@ -16,7 +16,6 @@ from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.saved_fit import as_json, fit_files
 
-SHOWN = 4  # largest number of data sets in a figure
 UTILITY = "utility.json"
 SAMPLE = 100_000  # records to compare, if they are read in chunks
 
@@ -55,8 +54,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
             name: utility(column, records[name], column.validate(data[name]))
             for name, column in columns.items()
         }
-    shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
-    figure = charts.density_overlays(fit.synthesised, records, shown)
+    figure = charts.beside_records(fit.synthesised, records, datasets)
     mark = charts.confidential_mark(len(table), release.guarantee.to_dict())
     if shown_rows is not None:
         measures["sample"] = {"records": shown_rows, "of": len(table)}

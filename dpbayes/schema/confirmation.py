@@ -6,6 +6,7 @@ key has a line of its own, and returns a new one.
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Collection
@@ -134,10 +135,10 @@ def _with_levels(lines: list[str], column: str) -> list[str]:
 
 def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:
     """First and last line of each column's section, by name; the last is not included."""
-    starts = [k for k, line in enumerate(lines) if line.startswith("[")]
+    starts = [k for k, line in enumerate(lines) if line.lstrip().startswith("[")]
     sections = {}
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        if _SECTION.fullmatch(lines[start]):
+    for start, end in itertools.pairwise([*starts, len(lines)]):
+        if _SECTION.fullmatch(lines[start].strip()):
             (name,) = tomllib.loads(lines[start])["columns"]
             sections[name] = start, end
     return sections

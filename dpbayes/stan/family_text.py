@@ -26,7 +26,7 @@ def read_family(text: str) -> tuple[str, dict[str, Any]]:
         )
     try:
         settings = tomllib.loads(f"given = {{{parts[2] or ''}}}")["given"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError also for a number of thousands of digits
         raise SchemaError(
             f"family = {text!r:.80}: settings are written name = value, as in TOML, and separated "
             "by commas: 'histogram(bins = [0, 10, 20, 50])', 'normal(sigma = \"~ age\")'."

@@ -322,12 +322,6 @@ class Model(ABC):
         by_row = {k: np.asarray(v) for k, v in self.constants.items() if np.shape(v)[:1] == (rows,)}
         return {name: values[index] for name, values in by_row.items()}
 
-    def left_out(self) -> list[str]:
-        """List declared columns that are not released: neither public nor an outcome."""
-        released = {column.name for column in self.outcomes}
-        columns = self.schema.columns.values()
-        return [c.name for c in columns if not c.public and c.name not in released]
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnModel(Model):

@@ -168,12 +168,12 @@ def assemble(
         synthetic: the synthesised columns; in the order of ``records`` where some are public.
         rng: shuffles the rows.
     """
-    columns = schema.columns
-    public = [name for name in columns if columns[name].public]
-    frame = pd.DataFrame({name: columns[name].released(records[name]).array for name in public})
-    for name in synthetic.columns:
-        column = columns[name]
-        frame[name] = column.released(column.rounded(synthetic[name])).array
-    order = [name for name in columns if name in frame]
+    released = {}
+    for name, column in schema.columns.items():
+        if name in synthetic:
+            released[name] = column.released(column.rounded(synthetic[name])).array
+        elif column.public:
+            released[name] = column.released(records[name]).array
+    frame = pd.DataFrame(released)
     # The order of rows in the confidential file is not public.
-    return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)
+    return frame.iloc[rng.permutation(len(frame))].reset_index(drop=True)

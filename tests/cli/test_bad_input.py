@@ -307,3 +307,33 @@ def test_memory_that_is_not_there(folder, monkeypatch):
     monkeypatch.setattr("dpbayes.cli.options.read_records", read)
     said = refused(folder, "synthesize", folder / "data.csv", *options(folder))
     assert said == "error: there is not enough memory for this.\n"
+
+
+def test_programs_and_schemas_without_anything_in_them(folder):
+    without = GOOD.replace("  real mu;\n", "").replace("  mu ~ normal(0, 2);\n", "")
+    (folder / "empty.stan").write_text(without.replace("mu", "0"))
+    (folder / "data.json").write_text('{"n": 2, "y": [0.1, 0.2]}')
+    data = ("--data", folder / "data.json")
+    assert "no parameters" in refused(folder, "check", folder / "empty.stan", *data)
+    (folder / "ids.toml").write_text('[columns.person]\ntype = "identifier"\n')
+    assert "no column but identifiers" in refused(folder, "plan", folder / "ids.toml", "--rows", 20)
+
+
+def test_a_schema_of_more_cells_than_a_number_holds(folder):
+    columns = (f'[columns.c{i}]\ntype = "count"\nupper = 9999\n' for i in range(90))
+    (folder / "wide.toml").write_text("".join(columns))
+    where = ("plan", folder / "wide.toml", "--rows", 20, "--runs", 1, "--total-epsilon", 1)
+    done = dpbayes(*where)
+    assert "Traceback" not in done.stderr
+
+
+def test_tabs_in_a_schema_are_read(folder):
+    text = (folder / "schema.toml").read_text().replace("[columns", "\t[columns")
+    (folder / "schema.toml").write_text(text.replace(" = ", "\t=\t"))
+    done = dpbayes("schema", "confirm", folder / "schema.toml")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_family_with_a_setting_of_thousands_of_digits(folder):
+    flags = options(folder, family=f"mixture(components = {'9' * 5000})")
+    assert "settings are written" in refused(folder, "synthesize", folder / "data.csv", *flags)

@@ -27,7 +27,7 @@ def test_synthesize_writes_a_release(folder):
     said = " ".join(done.stdout.split())
     assert "ε = 12 when one record is changed (δ = 0). Strict, for an exact draw: 2 data" in said
     assert "one more or less is ε = 6." in said
-    assert "Not released, because neither public nor the outcome: ill" in done.stdout
+    assert "Not released, because neither public nor synthesised: ill" in done.stdout
     first = pd.read_csv(folder / "out" / "release" / "synthetic_1.csv")
     assert list(first.columns) == ["y", "age", "sex"]
     assert len(first) == 150

@@ -112,7 +112,7 @@ def test_looking_at_a_synthetic_table(run, folder):
 def test_a_job_by_score(run, folder):
     """Its release has a posterior beside the data, and a report and an analysis take it."""
     flags = options(folder, mechanism="score", epsilon=3, datasets=3, warmup=149, draws=250)
-    assert "scores:" in run("synthesize", folder / "data.csv", *flags)
+    assert "\nConfidential: scores:" in run("synthesize", folder / "data.csv", *flags)
     assert (folder / "out/release/posterior.csv").exists()
     assert "Written:" in run("report", folder / "out")
     assert "reiter2002" in run("combine", folder / "out/release", "--formula", "y ~ age")

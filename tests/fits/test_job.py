@@ -62,7 +62,7 @@ def test_a_job_in_a_notebook(synthesizer, ledger, tmp_path):
     assert said == [OTHER_NEIGHBOURS]
     assert outcome.release.guarantee.datasets == 2
     assert outcome.account.spent[0] == pytest.approx(job.claim.epsilon)
-    assert all(line.startswith("Confidential: ") for line in outcome.findings.lines)
+    assert outcome.findings.lines[0].startswith("Lipschitz bound ")
     assert len(outcome.fit.records) == 60
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["confidential", "release"]
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))

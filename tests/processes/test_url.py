@@ -100,7 +100,13 @@ def test_a_note_keeps_no_password(tmp_path):
     assert redact(f"psql --password {FIRST} h") == "psql --password *** h"
     assert redact(f"me@host:99!{FIRST}") == "me@host:***"
     assert redact(f"sqlite:///FILE{FIRST}") == f"sqlite:///FILE{FIRST}"
-    for plain in ("https://example.org/a: b", "me@example.org:5432/x", "(me@example.org:99).", "for the web", "a:b"):
+    for plain in (
+        "https://example.org/a: b",
+        "me@example.org:5432/x",
+        "(me@example.org:99).",
+        "for the web",
+        "a:b",
+    ):
         assert redact(plain) == plain
     ledger = Ledger.create(str(tmp_path / "ledger.db"))
     ledger.add_dataset("cps", 1.0)

@@ -39,6 +39,34 @@ def test_records_are_known_again_without_columns(left_out, rows):
     assert largest_share(theirs, OURS) >= 0.5
 
 
+@pytest.mark.parametrize("left_out", [["q0"], ["age"], ["q1", "hours"], ["q0", "q2", "q5"]])
+@pytest.mark.parametrize("persons", [75, 150, 300])
+def test_a_small_part_is_known_again_without_columns(left_out, persons):
+    """The attack: a region, without the column of regions, needs fewer columns than the whole."""
+    part = survey().sample(persons, random_state=1).drop(columns=left_out)
+    assert largest_share(OURS, sketches(part)) >= 0.5
+
+
+@pytest.mark.parametrize("answer", list("abcdef"))
+def test_a_subgroup_is_known_again_without_the_column_that_defines_it(answer):
+    large = survey(6000)
+    part = large[large["q3"] == answer].drop(columns="q3")
+    assert largest_share(sketches(large), sketches(part)) >= 0.5
+
+
+def test_pooled_waves_with_a_column_more_are_known_again():
+    waves = [survey(seed=seed).assign(year=2000 + seed) for seed in range(3, 8)]
+    assert largest_share(OURS, sketches(pd.concat(waves, ignore_index=True))) >= 0.5
+
+
+@pytest.mark.parametrize("persons", [75, 300, 6000])
+@pytest.mark.parametrize("seed", range(4, 9))
+def test_fewer_or_more_other_persons_are_not(persons, seed):
+    others = sketches(survey(persons, seed=seed))
+    assert largest_share(OURS, others) < 0.45
+    assert largest_share(OURS, sketches(survey(persons, seed=seed).drop(columns="q1"))) < 0.45
+
+
 def test_names_are_not_needed_when_two_columns_are_left_out():
     part = survey().drop(columns=["q1", "q4"]).iloc[1:].set_axis(list("uvwxyz"), axis="columns")
     assert largest_share(OURS, sketches(part)) >= 0.5

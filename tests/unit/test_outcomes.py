@@ -235,7 +235,6 @@ def test_censored_times_by_hand_and_back():
     decoded = model.decoded(y)
     assert decoded["died"].tolist() == records["died"].tolist()
     np.testing.assert_allclose(decoded["time"], records["time"], atol=1e-4)
-    assert model.left_out() == ["health"]
     low, high = model.ends()["y"]
     assert -1e-5 < low < 0
     assert high == 1

@@ -140,13 +140,36 @@ def test_columns_have_a_panel_each_and_one_legend(amounts):
     column, data, other = amounts
     sex = dpb.Column("sex", "binary", levels=("f", "m"))
     original = pd.DataFrame({"y": data, "sex": ["f", "m"] * 250})
-    synthetic = {"synthetic 1": pd.DataFrame({"y": other, "sex": ["f"] * 500})}
-    figure = charts.density_overlays([column, sex], original, synthetic)
+    one = pd.DataFrame({"y": other, "sex": ["f"] * 500})
+    figure = charts.beside_records([column, sex], original, [one])
     left, right = figure.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("y", "sex")
-    assert heights(right) == {"data": {0: 0.5, 1: 0.5}, "synthetic 1": {0: 1, 1: 0}}
+    assert [bar.get_height() for bar in right.patches] == [0.5, 0.5, 1, 0]
     assert left.get_legend() is right.get_legend() is None
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["data", "synthetic 1"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["data", "synthetic"]
+
+
+def test_of_several_data_sets_mean_and_range_are_drawn():
+    sex = dpb.Column("sex", "binary", levels=("f", "m"), missing=True)
+    original = pd.DataFrame({"sex": ["f", "m"] * 50})
+    sets = [pd.DataFrame({"sex": ["f"] * k + ["m"] * (100 - k)}) for k in (20, 40, 90)]
+    sets[0].loc[:9, "sex"] = None
+    figure = charts.beside_records([sex], original, sets)
+    (ax,) = figure.axes
+    assert [round(bar.get_height(), 3) for bar in ax.patches][2:] == [0.47, 0.53]
+    ends = [segment[:, 1].round(3).tolist() for segment in ax.collections[0].get_segments()]
+    assert ends == [[0.111, 0.9], [0.1, 0.889]]
+    assert ax.get_xlabel() == "sex (missing: 0% of data, 0% to 10% of synthetic)"
+    years = dpb.Column("age", "count", upper=90)
+    ages = [pd.DataFrame({"age": np.arange(k, k + 60)}) for k in range(3)]
+    (ax,) = charts.beside_records([years], ages[0], ages).axes
+    assert [type(patch).__name__ for patch in ax.patches] == ["StepPatch"] * 3
+    number = dpb.Column("y", "continuous", lower=-5, upper=5)
+    values = [pd.DataFrame({"y": np.linspace(-3, -1 - k, 50)}) for k in range(3)]
+    (ax,) = charts.beside_records([number], values[0], values).axes
+    data, mean = (line.get_xydata() for line in ax.lines)
+    assert data[:, 0].tolist() == mean[:, 0].tolist()
+    assert data[-1, 0] == pytest.approx(-0.9)
 
 
 @pytest.mark.parametrize(

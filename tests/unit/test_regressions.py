@@ -89,7 +89,7 @@ def test_levels_come_from_the_release(table):
     assert formula_fit("ill ~ x", "logit", LEVELS)(coded).params["x"] == pytest.approx(
         one.params["x"]
     )
-    with pytest.raises(InferenceError, match="'h' has values that are none of its levels.*'fair'"):
+    with pytest.raises(InferenceError, match=r"'h' has values that are none of its levels.*'fair'"):
         formula_fit("ols ~ h", levels=LEVELS)(frame.assign(h=["fair", *frame["h"].iloc[1:]]))
 
 

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.publication.resolve import resolve
+from dpbayes.records.formats import read_records
 
 AGE = dpb.Column("age", "count", upper=99, public=True)
 Y = dpb.Column("y", "continuous", lower=0, upper=10)
@@ -25,6 +27,11 @@ def publish(**wrong):
     fit = wrong.pop("fit", None) or synthesizer().fit(RECORDS)
     out = wrong.pop("out", "out")
     return dpb.publish(fit, out, **{"say": lambda _: None, **wrong})
+
+
+def made():
+    RECORDS.to_csv("a.csv", index=False)
+    return "a.csv"
 
 
 def ledger():
@@ -56,6 +63,17 @@ CALLS = {
     ),
     "with_settings": (
         lambda: synthesizer().with_settings({"chains": 2}), dpb.EngineError, "type dict"
+    ),
+    "rows of a release": (
+        lambda: publish(rows="40"), dpb.GuaranteeError, "expected a whole number"
+    ),
+    "resolve": (lambda: resolve("ledger.db"), dpb.LedgerError, "expected a dpbayes.Ledger"),
+    "weights file": (lambda: dpb.Reference.load({}), dpb.DataError, "expected a path"),
+    "encoding": (
+        lambda: read_records(made(), encoding=8), dpb.DataError, "expected a name such as utf-8"
+    ),
+    "input_format": (
+        lambda: read_records(made(), file_format=["csv"]), dpb.DataError, "a name such as csv"
     ),
     "rows below 0": (lambda: synthesizer().outlook(-1), dpb.DataError, "rows = -1"),
     "rows infinite": (lambda: synthesizer().outlook(math.inf), dpb.DataError, "rows = inf"),

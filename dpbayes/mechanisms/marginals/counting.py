@@ -48,6 +48,9 @@ TRIPLES = 0.2  # share of the tables' budget for triples of columns, where n is 
 MOST_TRIPLES = 20  # triples of six columns: with more, pairs lose more than triples gain
 PRODUCTS = 0.2  # share of an analysis for products of its covariates
 NOISY_PRODUCT = 0.15  # their noise, in variances, from which on they are not measured
+UNCOUNTED = 0.15  # prior sd of the correlation of a pair without a table
+_APART = 0.3  # total variation from independence, by correlation
+_CORRELATIONS = np.linspace(0, 0.9, 91)
 KEPT = 0.5  # error of a pair's modelled table relative to that of its noisy table
 
 # Numbers of two or three columns, in increasing order.
@@ -196,6 +199,8 @@ class Measurement:
         triples: noisy counts of merged groups, by triple of columns (i < j < k); empty for small n.
         triple_sd: sd of the noise in ``triples``.
         merged: groups of each column after merging, on which ``triples`` were counted.
+        uncounted: by pair without a table, the correlation to expect (root mean square) given its
+            noisy score.
         answers: noisy sums for the analyses to preserve.
         refinement: tables of some pairs on fine groups; None where none could be counted.
     """
@@ -210,6 +215,7 @@ class Measurement:
     triples: Mapping[Some, Floats]
     triple_sd: float
     merged: Sequence[Groups]
+    uncounted: Mapping[Some, float] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
     refinement: Refinement | None = None
 
@@ -251,8 +257,9 @@ class Measurement:
                 shares = fit_shares(margin, n, curve=column.curve, offset=column.offset).best()
             groups.append(make_groups(shares, column.values, most))
         exact = dict(zip(pairs, counts.tables(pairs, [g.of for g in groups]), strict=True))
+        uncounted: dict[Some, float] = {}
         if many:
-            pairs = _chosen(exact, groups, n, budget, pair_share)
+            pairs, uncounted = _chosen(exact, groups, n, budget, pair_share)
         part = pair_share / max(1, len(pairs))
         tables = {pair: budget.counts(exact[pair], part) for pair in pairs}
         sd = budget.sd(part) if pairs else 0.0
@@ -262,7 +269,7 @@ class Measurement:
         of_three = counts.tables(triples, [g.of for g in merged]) if triples else []
         noisy = {t: budget.counts(c, part) for t, c in zip(triples, of_three, strict=True)}
         noise = budget.sd(part) if triples else 0.0
-        return cls(n, columns, fine, sds, tables, sd, groups, noisy, noise, merged)
+        return cls(n, columns, fine, sds, tables, sd, groups, noisy, noise, merged, uncounted)
 
     def asking(
         self,
@@ -408,6 +415,8 @@ class Measurement:
                 if table is not None:
                     room[tuple(slice(size) for size in table.shape)] = table
                 parts.append(room.ravel())
+        pairs = _some(self.columns, 2)
+        parts.append(np.array([self.uncounted.get(pair, 0.0) for pair in pairs]))
         if self.refinement is not None:
             finest = UNORDERED * (self.refinement.most + 1)
             for a, b in _some(self.columns, 2):
@@ -524,8 +533,11 @@ def _chosen(
     n: int,
     budget: BudgetSplit,
     pair_share: float,
-) -> list[Some]:
+) -> tuple[list[Some], dict[Some, float]]:
     """Choose the pairs to measure by noisy scores: half the L1 distance from independence.
+
+    Returns:
+        The pairs, and for each other pair the correlation to expect (``_expected_correlation``).
 
     Sensitivity: 1/2 for each cell that a record changes, since the expected counts follow from
     noisy shares. Scores are summed in whole UNITs of 1/2, so that sums are exact.
@@ -549,4 +561,27 @@ def _chosen(
     numbers = np.arange(1, len(pairs) + 1)
     noise = np.array([budget.sd(pair_share / k) for k in numbers]) / np.sqrt(2)
     error = KEPT * 0.5 * np.cumsum(cells) * noise + distances.sum() - np.cumsum(distances)
-    return sorted(pairs[i] for i in order[: int(np.argmin(error)) + 1])
+    number = int(np.argmin(error)) + 1
+    sd = budget.moment_sd(part) / 2
+    others = {
+        pairs[i]: _expected_correlation(scores[i] / n, sd / n, math.sqrt(size / (2 * math.pi * n)))
+        for i, size in zip(order[number:], cells[number:], strict=True)
+    }
+    return sorted(pairs[i] for i in order[:number]), others
+
+
+def _expected_correlation(distance: float, sd: float, by_chance: float) -> float:
+    """Root mean square of a correlation given its pair's noisy distance from independence.
+
+    In groups of equal size two normal columns of correlation r are .27 to .38 r from independence.
+
+    Args:
+        distance: noisy total variation from independence.
+        sd: sd of its noise.
+        by_chance: its expectation for n records of independent columns.
+    """
+    r = _CORRELATIONS
+    off = (distance - np.hypot(by_chance, _APART * r)) / sd
+    log = -0.5 * (r / UNCOUNTED) ** 2 - 0.5 * off**2
+    weights = np.exp(log - log.max())
+    return float(np.sqrt(weights @ r**2 / weights.sum()))

@@ -135,9 +135,9 @@ class Groups:
     def prior_sd(self) -> Floats:
         """Prior sd of the coefficient of each function, relative to a linear one: (size - 1,).
 
-        A priori the effect of an unordered level does not depend on its frequency. Equal sds for
-        all functions, which have mean square 1, would allow rare levels far larger effects, and the
-        fit would take noise for them.
+        A priori the effect of an unordered level, or of a missing value, does not depend on its
+        frequency. Equal sds for all functions, which have mean square 1, would allow rare levels
+        far larger effects, and the fit would take noise for them.
         """
         if self.values is None:
             variances = self._unordered[0]
@@ -145,7 +145,8 @@ class Groups:
         assert self.scores is not None
         sds = np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
         if self.size > 1 and not np.isfinite(self.scores[-1]):
-            sds[-1] = 1.0
+            missing = self._weights[-1]
+            sds[-1] = 2 * np.sqrt(missing * (1 - missing))  # 1 if half are
         return sds
 
 

@@ -239,7 +239,7 @@ class Marginals(ModelFreeMechanism):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
-        budget = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(schema))
+        budget = self._budget_of_tables(schema)
         levels = self.levels(axes)
         for j, axis in enumerate(axes):
             if axis.column.public:  # their shares, which are not known yet, make no difference
@@ -287,6 +287,11 @@ class Marginals(ModelFreeMechanism):
                 cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, tuple(cautions))
 
+    def _budget_of_tables(self, schema: Schema) -> BudgetSplit:
+        """Budget of margins and tables, for forecasts: analyses take their share of it."""
+        whole = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(schema))
+        return whole.of(1 - counting.KEEP) if self.analyses(schema) else whole
+
     def _remedies(
         self, schema: Schema, levels: Sequence[ColumnLevels], rows: int, faintest: float
     ) -> str:
@@ -299,8 +304,7 @@ class Marginals(ModelFreeMechanism):
             (f"{MORE} times the ε", more, levels),
             ("half of the columns", self, some),
         ):
-            rho, moves = mechanism.rho(schema), MOVES[self.neighbours]
-            budget = BudgetSplit(mechanism.epsilon, moves, StudyNoise(0), rho)
+            budget = mechanism._budget_of_tables(schema)
             number = counting.BudgetParts.of(columns, rows, budget).faintest(rows, budget)
             if number < HELPS * faintest:
                 lower[name] = number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from dpbayes.mechanisms.marginals.relations import (
 
 _LEAST = 3.0  # least gain in log evidence for which a table of three columns enters the model
 _MOST = 150  # most functions of two columns jointly in the model of a column
+_UNKNOWN = 1e18  # variance of the sum of a relation that was not measured
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Parents:
     Attributes:
         single: columns that share a pair table with it.
         double: pairs of columns that share a table of three columns with it.
+        uncounted: columns without a table with it, and the correlation to expect with each: for
+            posterior draws, which know no more of them.
         groups, merged: groups of all columns, in pair tables and in tables of three.
     """
 
@@ -38,6 +41,7 @@ class Parents:
     double: Sequence[Some]
     groups: Sequence[Groups]
     merged: Sequence[Groups]
+    uncounted: Mapping[int, float]
 
     @classmethod
     def of(
@@ -46,8 +50,10 @@ class Parents:
         groups: Sequence[Groups],
         column: int,
         before: Sequence[int],
+        *,
+        draw: bool,
     ) -> Parents:
-        """All parents of a column among the columns before it."""
+        """All parents of a column among the columns before it; ``uncounted`` ones for a draw."""
         merged = [
             replace(coarse, shares=group.shares)
             for coarse, group in zip(measured.merged, groups, strict=True)
@@ -60,7 +66,17 @@ class Parents:
             if _key(column, k, other) in measured.triples
             and min(merged[j].size for j in (column, k, other)) > 1
         ]
-        return cls(single, double, groups, merged)
+        refined = measured.beside(column)
+        uncounted = {
+            k: measured.uncounted[key]
+            for k in before
+            if draw and (key := _key(column, k)) in measured.uncounted
+            if k not in refined and groups[k].size > 1
+        }
+        return cls(single, double, groups, merged, uncounted)
+
+    def __bool__(self) -> bool:
+        return bool(self.single or self.uncounted)
 
     def phis(self, codes: Ints) -> list[Floats]:
         """Functions by row that vary inside groups, by block: shape (N, D)."""
@@ -80,6 +96,8 @@ class Parents:
                 for k, m in self.double
             )
             blocks.append(np.hstack([product.reshape(len(codes), -1) for product in products]))
+        if self.uncounted:
+            blocks.append(np.hstack([own[k][codes[:, k], :1] for k in self.uncounted]))
         return blocks
 
 
@@ -111,16 +129,28 @@ def fit_relation(
     target = _pairs_target(measured, parents, column, least)
     every = zip(parents.psis(codes), parents.phis(codes), strict=True)
     first, *others = list(every)
-    own = RelationBlock(group.basis, target, *first)
-    if others:
-        pairs_fit = fit_conditional(group.mass, [own], None, left, start[:1])
-        block, double = _told(measured, parents, column, pairs_fit, own, others[0], left)
+    blocks = [RelationBlock(group.basis, target, *first)]
+    if parents.double:
+        pairs_fit = fit_conditional(group.mass, blocks, None, left, start[:1])
+        block, double = _told(measured, parents, column, pairs_fit, blocks[0], others[0], left)
         parents = replace(parents, double=double)
+        same = near is not None and near[1].double == double
+        start = start if same else start[:1]
         if block is not None:
-            same = near is not None and near[1].double == double
-            start = start if same else start[:1]
-            return fit_conditional(group.mass, [own, block], rng, left, start), parents
-    return fit_conditional(group.mass, [own], rng, left, start[:1]), parents
+            blocks.append(block)
+    if parents.uncounted:
+        blocks.append(
+            RelationBlock(group.basis[:, :1], _unknown(measured, parents, column), *others[-1])
+        )
+    return fit_conditional(group.mass, blocks, rng, left, start[: len(blocks)]), parents
+
+
+def _unknown(measured: Measurement, parents: Parents, column: int) -> Target:
+    """Prior of the relations of a column to those without a table with it; no mean is known."""
+    correlations = np.array([list(parents.uncounted.values())])
+    beside = np.array([parents.groups[k].prior_sd[0] for k in parents.uncounted])
+    sd = correlations * parents.groups[column].prior_sd[0] * beside
+    return Target(measured.n, np.zeros_like(sd), np.full_like(sd, _UNKNOWN), sd)
 
 
 def _told(

@@ -128,8 +128,8 @@ class RowMaker:
         group, rows = self.groups[column], len(codes)
         allowed = None if walk is None else walk.allowed(column)
         left = None if allowed is None else _left(group, allowed)
-        parents = Parents.of(self.measured, self.groups, column, before)
-        if (parents.single or left is not None) and group.size > 1:
+        parents = Parents.of(self.measured, self.groups, column, before, draw=self.draw)
+        if (parents or left is not None) and group.size > 1:
             if column not in self.relations:
                 alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
                 self.relations[column] = self._relation(column, parents, codes, left, alive)

@@ -461,26 +461,20 @@ class PosteriorFit(Fitted[Drawn]):
         }
 
     def _lines(self) -> tuple[str, ...]:
-        omitted = ", ".join(self.bound_records.model.left_out())
         return (
-            f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
+            f"Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
             f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {stated(self.epsilon_local)}; "
             f"{self.n_censored} records censored, {self.n_truncated} truncated.",
             self._quality(),
-            *(
-                [f"Not released, because neither public nor the outcome: {omitted}"]
-                if omitted
-                else ()
-            ),
         )
 
     def _quality(self) -> str:
         """One line on the quality of the draws: convergence, or effective candidate points."""
         choices = self.posterior.choices
         if choices is None:
-            return f"Confidential: convergence {self.diagnostics}"
+            return f"convergence {self.diagnostics}"
         return (
-            f"Confidential: {choices.effective:.0f} of {choices.candidates.count} public points "
+            f"{choices.effective:.0f} of {choices.candidates.count} public points "
             "share the posterior (1 / sum of squared probabilities). With few, raise `points`."
         )
 

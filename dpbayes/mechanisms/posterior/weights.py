@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from dpbayes.core.arrays import Mask, Vector
-from dpbayes.core.checks import expect, is_number
+from dpbayes.core.checks import PATH, expect, is_number
 from dpbayes.core.errors import DataError, GuaranteeError, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd, xr
@@ -289,6 +289,7 @@ class Reference(WeightSource, ReferenceData):
     @classmethod
     def load(cls, path: str | Path) -> Reference:
         """Read a file that ``save`` wrote. DataError if it cannot be read."""
+        expect(path, PATH, "the weights file", "a path", DataError)
         name = f"weights file {str(path)!r}"
         try:
             content = read_whole(path)

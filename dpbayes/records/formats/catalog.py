@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import DataError, OutputError
 from dpbayes.core.lazy import pd
 from dpbayes.records.formats import coded, columnar, delimited, excel, labelled
@@ -95,6 +96,7 @@ def format_of(file: File, name: str | None = None) -> Format:
         DataError: no format has this name or ending.
     """
     if name is not None:
+        expect(name, str, "`input_format`", "a name such as csv", DataError)
         if name not in FORMATS:
             raise DataError(f"`input_format` = {name!r}: expected one of {', '.join(FORMATS)}.")
         return FORMATS[name]

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TextIO
 
+from dpbayes.core.checks import expect
 from dpbayes.core.errors import DataError, refused
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import Part
@@ -157,6 +158,7 @@ def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
 def _encoding(file: File, how: Reading) -> str:
     """Encoding as given or as a byte order mark says, else UTF-8; no record affects it."""
     if how.encoding is not None:
+        expect(how.encoding, str, "`encoding`", "a name such as utf-8", DataError)
         try:
             name = codecs.lookup(how.encoding).name
             "".encode(name)  # fails for codecs that do not encode text
