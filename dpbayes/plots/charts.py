@@ -350,6 +350,7 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
         ax.plot(edges, mean, color=COLOURS[0], linewidth=1.6, label=label)
     elif len(data) > FEW_BARS:
         ax.stairs(data, edges, fill=True, color="0.8", label="data")
+        ax.stairs(data, edges, color=DATA, linewidth=0.7)
         ax.stairs(high, edges, baseline=low, fill=True, color=COLOURS[0], alpha=0.25)
         ax.stairs(mean, edges, color=COLOURS[0], linewidth=1.4, label=label)
     else:

@@ -287,3 +287,17 @@ def test_what_was_lost_is_said_of_the_columns():
     assert lost({}) == []
     assert told([], {}) == []
     assert told(["a"], {})[1].startswith("All of this follows the records")
+
+
+def test_a_release_of_a_panel_says_that_its_rows_have_no_persons():
+    tree = {
+        "columns": {"x": {"type": "count", "upper": 9}, "person": {"type": "identifier"}},
+        "cluster": {"column": "person", "most": 3},
+    }
+    schema = dpb.Schema.from_dict(tree)
+    records = pd.DataFrame({"x": np.arange(30) % 10, "person": np.arange(30) // 3})
+    release = dpb.Synthesizer(schema, dpb.Laplace(1, bins=10)).fit(records).sample()
+    assert release.notes[0].startswith("A person has up to 3 records, and synthetic rows have no")
+    del tree["cluster"], tree["columns"]["person"]
+    alone = dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Laplace(1, bins=10))
+    assert not any("person" in note for note in alone.fit(records[["x"]]).sample().notes)

@@ -163,7 +163,7 @@ def test_of_several_data_sets_mean_and_range_are_drawn():
     years = dpb.Column("age", "count", upper=90)
     ages = [pd.DataFrame({"age": np.arange(k, k + 60)}) for k in range(3)]
     (ax,) = charts.beside_records([years], ages[0], ages).axes
-    assert [type(patch).__name__ for patch in ax.patches] == ["StepPatch"] * 3
+    assert [type(patch).__name__ for patch in ax.patches] == ["StepPatch"] * 4
     number = dpb.Column("y", "continuous", lower=-5, upper=5)
     values = [pd.DataFrame({"y": np.linspace(-3, -1 - k, 50)}) for k in range(3)]
     (ax,) = charts.beside_records([number], values[0], values).axes
