@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 UNCLAMPED = "unclamped"  # key of the unclamped fit's draws among the measures of data sets
 LOST = 0.05  # difference in distance, or share at the bounds, from which to warn
+ASTRAY, TIMES = 0.1, 3  # difference to the median data set, and ratio, from which one is far off
 UNPAID = (
     "All of this follows the records: other settings for the same records because of it are a "
     "choice that no ε covers. Try settings on earlier ones (dpbayes explore)."
@@ -31,7 +33,7 @@ def told(of_fit: Iterable[str], measures: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Warn of columns of the first data set that lost more than ``LOST``.
+    """Warn of columns of the first data set that lost more than ``LOST``, and of single data sets.
 
     Args:
         measures: ``evaluate.utility.utility`` by data set and column, with an entry
@@ -60,4 +62,26 @@ def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 "Where it is publicly known that values are cut there, declare the end an atom; "
                 "bounds must not follow these records."
             )
+    return [*messages, *_astray({k: m for k, m in measures.items() if k != UNCLAMPED})]
+
+
+def _astray(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Name the data sets in which a column, or its share of missing values, is far off alone."""
+    messages = []
+    for column in next(iter(measures.values()), {}):
+        apart = {name: _apart(columns[column]) for name, columns in measures.items()}
+        usual = statistics.median(apart.values())
+        least = max(TIMES * usual, usual + ASTRAY)
+        if astray := [name for name, distance in apart.items() if distance > least]:
+            messages.append(
+                f"Column {column!r} is {max(apart.values()):.3f} from the records in "
+                f"{', '.join(astray)}, and {usual:.3f} in the median of the data sets. To "
+                "leave those out is a choice that no ε covers."
+            )
     return messages
+
+
+def _apart(measures: Mapping[str, Any]) -> float:
+    """Distance of a column, or the difference in its share of missing values if that is larger."""
+    shares = [float(measures.get(of, {}).get("missing", 0)) for of in ("original", "synthetic")]
+    return max(distance(measures) or 0.0, abs(shares[0] - shares[1]))

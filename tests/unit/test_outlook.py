@@ -284,6 +284,13 @@ def test_what_was_lost_is_said_of_the_columns():
     plain = {name: {"max_ecdf": 0.01} for name in first}
     said = lost({"synthetic_1": first, "unclamped": plain})
     assert [text.split("'")[1] for text in said] == ["far", "cut", "beyond"]
+    sets = {f"synthetic_{k}": {"wage": {"max_ecdf": 0.02 + k / 1000}} for k in range(9)}
+    assert lost(sets) == []
+    sets["synthetic_3"]["wage"] = {
+        "max_ecdf": 0.03, "original": {"missing": 0.01}, "synthetic": {"missing": 0.4}
+    }  # fmt: skip
+    (astray,) = lost(sets)
+    assert astray.startswith("Column 'wage' is 0.390 from the records in synthetic_3, and 0.025 ")
     assert lost({}) == []
     assert told([], {}) == []
     assert told(["a"], {})[1].startswith("All of this follows the records")
