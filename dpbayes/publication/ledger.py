@@ -362,6 +362,7 @@ class Ledger:
         Raises:
             LedgerError: exactly these records belong to an account that paid for a release.
         """
+        expect(identity, Identity, "identity", "identity_of(table)", LedgerError)
         known = self._found(identity)
 
         def work(connection: sa.Connection) -> list[Overlap]:

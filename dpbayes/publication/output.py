@@ -41,6 +41,8 @@ def check_writable(out: Path) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         if _ADDRESS.match(str(out)):  # not repeated, as it may hold a password
             raise OutputError("`out` is an address; name a directory.")
+        if "\0" in str(out):
+            raise OutputError(f"{str(out)!r}: no directory has such a name.")
         try:
             if out.exists() and not out.is_dir():
                 raise OutputError(f"{str(out)!r} is a file; name a directory.")

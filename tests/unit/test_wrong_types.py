@@ -38,6 +38,12 @@ def ledger():
     return dpb.Ledger.create("ledger.db")
 
 
+def account():
+    made = ledger()
+    made.add_dataset("a", 1.0)
+    return made
+
+
 CALLS = {
     "schema a path": (
         lambda: dpb.Synthesizer("schema.toml", LAPLACE),
@@ -66,6 +72,10 @@ CALLS = {
     ),
     "rows of a release": (
         lambda: publish(rows="40"), dpb.GuaranteeError, "expected a whole number"
+    ),
+    "out with a null": (lambda: publish(out="a\0b"), dpb.OutputError, "no directory has such"),
+    "identity": (
+        lambda: account().accept("a", RECORDS), dpb.LedgerError, "expected identity_of(table)"
     ),
     "resolve": (lambda: resolve("ledger.db"), dpb.LedgerError, "expected a dpbayes.Ledger"),
     "weights file": (lambda: dpb.Reference.load({}), dpb.DataError, "expected a path"),
