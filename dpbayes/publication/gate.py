@@ -218,5 +218,5 @@ def _attempt(work: Callable[[], T], say: Say) -> T | None:
         why = str(error) if ours else type(error).__name__
         if isinstance(error, KeyboardInterrupt):
             why = "interrupted."
-        say(f"The confidential report is incomplete: {' '.join(why.split())}")
+        say(f"Confidential: the report is incomplete: {' '.join(why.split())}")
         return None

@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from dpbayes.core.lazy import pd
 from dpbayes.records.fingerprint import cell_texts, encoded
 
-MOST_NAMED = 320  # sets whose columns count by name and value
-MOST_UNNAMED = 80  # sets whose columns count by value alone, for columns that were renamed
+MOST_NAMED = 128  # sets whose columns count by name and value
+MOST_UNNAMED = 32  # sets whose columns count by value alone, for columns that were renamed
 MOST_COLUMNS = 12  # of a set; more hardly ever stay together when columns are left out
-MORE = 3  # columns by which a set is continued
+MORE = 3  # columns by which a set is continued; the longer sets do not count among the above
 LEAST_GAIN = 1.01  # times as many distinct rows, for which a column is added
 MOST_TRIED = 1024  # sets of columns whose removal is tried, in each search
-KEPT_OF_SETS = 512  # hashes of a set; a share of equal tables has a standard error of 2 to 3 %
+# Hashes that are kept of a set: one for so many records, within these limits. Of a part with n of N
+# records n / N of them are compared, and no fewer than nine tell a part from chance.
+KEPT_OF, KEPT_LEAST, KEPT_MOST = 16, 512, 4096
+KEPT_LONGER = 128  # hashes of a longer set, of a table that may be a part of a larger one
 # Hashes that are looked at in the search, of those below a bound: the number of distinct rows
 # then has a standard error of about 1 %.
 LOOKED_AT = 2**12
@@ -57,10 +60,12 @@ def hashed_sets(records: pd.DataFrame, salt: str, distinct: float) -> Iterator[t
     for most, named in ((MOST_NAMED, True), (MOST_UNNAMED, False)):
         columns.sort(key=lambda column: column.order(named=named))
         table = _Hashed.of(columns, len(records), named=named)
-        for chosen in _search(table, enough, most):
+        whole = int(np.clip(len(records) // KEPT_OF, KEPT_LEAST, KEPT_MOST))
+        for chosen, longer in _search(table, enough, most):
             rows = table.distinct(table.cells[list(chosen)].sum(axis=0))
+            most_kept = KEPT_LONGER if longer else whole
             # Half of a hash is dropped: a whole one could be inverted to a sum of cell hashes.
-            kept = np.unique(rows[: 2 * KEPT_OF_SETS] & UPPER)[:KEPT_OF_SETS]
+            kept = np.unique(rows[: 2 * most_kept] & UPPER)[:most_kept]
             yield round(rows.size / table.part), kept
 
 
@@ -169,10 +174,14 @@ class _Hashed:
         return common < MOST_BY_CHANCE * min(rows.size, others.size)
 
 
-def _search(table: _Hashed, enough: float, most: int) -> Iterator[tuple[int, ...]]:
-    """Yield sets of columns with at least ``enough`` distinct rows, by numbers of columns."""
+def _search(table: _Hashed, enough: float, most: int) -> Iterator[tuple[tuple[int, ...], bool]]:
+    """Yield sets of columns with at least ``enough`` distinct rows, by numbers of columns.
+
+    Each comes with False, or with True if it is longer than its table needs.
+    """
     known: list[tuple[frozenset[int], list[tuple[int, ...]]]] = []
     found: set[tuple[int, ...]] = set()
+    continued: set[tuple[int, ...]] = set()
     tried = {frozenset[int]()}
     queue = deque(tried)
     while queue and len(found) < most:
@@ -184,10 +193,15 @@ def _search(table: _Hashed, enough: float, most: int) -> Iterator[tuple[int, ...
         if not sets:
             continue
         known.append((without, sets))
-        new = [chosen for chosen in sets if chosen not in found][: most - len(found)]
-        found.update(new)
-        yield from new
-        for column in sets[0]:
+        first, *longer = sets
+        if first not in found:
+            found.add(first)
+            yield first, False
+        for chosen in longer:
+            if chosen not in continued:
+                continued.add(chosen)
+                yield chosen, True
+        for column in first:
             further = without | {column}
             if further not in tried and len(tried) < MOST_TRIED:
                 tried.add(further)

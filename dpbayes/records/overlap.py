@@ -41,6 +41,7 @@ KEPT_OF_SHAPES = 512  # fewer, as there are many views; a share has a standard e
 # other persons then rarely coincide: n records take about n (1 - n / 2D) of D equally likely
 # elements, and another person's element is among them with probability n / D.
 DISTINCT = 0.9
+SURE = 3.0  # standard errors by which a share of a set's rows has to exceed what may be chance
 NEAR = 0.01  # relative difference up to which steps between values are equal
 FEWEST = 30  # records, below which a column tells them apart only if all its values differ
 
@@ -154,10 +155,9 @@ class Sketch:
         jaccard = common / union
         shared = jaccard / (1 + jaccard) * (self.size + other.size)
         share = float(min(1.0, shared / min(self.size, other.size)))
-        if (
-            self.kind == "set" and ends
-        ):  # less its standard error, as the largest of many pairs counts
-            share -= math.sqrt(share * (1 - share) / max(1, min(ours.size, theirs.size)))
+        if self.kind in ("set", "shape") and ends:
+            least = _at_least(share, min(ours.size, theirs.size))
+            share = share if least >= SHARE else least
         # Up to a fifth of the shapes of other persons coincide by chance.
         return 0.0 if self.kind == "shape" and share < SHARE else share
 
@@ -293,6 +293,19 @@ class SketchIndex:
         for a, b in np.unique(np.column_stack([first, end])[end > first], axis=0).tolist():
             owners.update(self._owners[a:b].tolist())
         return max((self._sketches[k].share(other) for k in owners), default=0.0)
+
+
+def _at_least(share: float, looked_at: int) -> float:
+    """Lower bound of a share that was found in a sample, by the score of ``SURE`` (Wilson, 1927).
+
+    Of hundreds of pairs of views the largest share counts, and in each some elements coincide by
+    chance.
+    """
+    if not looked_at:
+        return 0.0
+    extra = SURE**2 / looked_at
+    spread = SURE * math.sqrt(share * (1 - share) / looked_at + extra / (4 * looked_at))
+    return max(0.0, (share + extra / 2 - spread) / (1 + extra))
 
 
 def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:

@@ -11,7 +11,7 @@ from dpbayes.evaluate.utility import utility
 from dpbayes.mechanisms.base import Findings
 from dpbayes.plots import charts
 from dpbayes.plots.check_charts import check_panels
-from dpbayes.report.utility_warnings import UNCLAMPED
+from dpbayes.report.utility_warnings import DATA_SET, UNCLAMPED
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.saved_fit import as_json, fit_files
@@ -45,7 +45,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
         for data in (data.head(shown_rows) if shown_rows else data for data in release.datasets)
     ]
-    named = {f"synthetic_{i}": data for i, data in enumerate(datasets, start=1)}
+    named = {f"{DATA_SET}{i}": data for i, data in enumerate(datasets, start=1)}
     unclamped = fit.fitted.unclamped(np.random.default_rng())
     if unclamped is not None:
         named[UNCLAMPED] = unclamped

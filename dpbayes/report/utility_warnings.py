@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+DATA_SET = "synthetic_"  # with its number, key of the measures of a data set
 UNCLAMPED = "unclamped"  # key of the unclamped fit's draws among the measures of data sets
 LOST = 0.05  # difference in distance, or share at the bounds, from which to warn
 ASTRAY, TIMES = 0.1, 3  # difference to the median data set, and ratio, from which one is far off
@@ -62,7 +63,7 @@ def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 "Where it is publicly known that values are cut there, declare the end an atom; "
                 "bounds must not follow these records."
             )
-    return [*messages, *_astray({k: m for k, m in measures.items() if k != UNCLAMPED})]
+    return [*messages, *_astray({k: m for k, m in measures.items() if k.startswith(DATA_SET)})]
 
 
 def _astray(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -112,7 +112,7 @@ def test_a_full_disk_is_one_line(folder, blocks, released):
     shown = dpbayes("ledger", "show", folder / "l.db").stdout.splitlines()[1].split()
     if released:
         assert done.returncode == 0
-        assert "The confidential report is incomplete: " in done.stdout
+        assert "Confidential: the report is incomplete: " in done.stdout
         assert "File too large" in done.stdout
         assert shown[4:6] == ["6", "3"]
         assert (folder / "out" / "release" / "guarantee.json").exists()

@@ -214,7 +214,7 @@ def test_the_confidential_report_decides_nothing(
     publish(fit, tmp_path / "out", ledger=ledger, dataset="cps", say=said.append)
     first, line = said
     assert first == OTHER_NEIGHBOURS
-    assert line.startswith("The confidential report is incomplete: ")
+    assert line.startswith("Confidential: the report is incomplete: ")
     assert line.endswith(told)
     assert "4.2" not in line
     assert "\n" not in line
