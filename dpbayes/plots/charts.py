@@ -328,7 +328,8 @@ def beside_records(
 def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[pd.Series]) -> None:
     """Draw shares or densities of one column: records in grey, data sets in blue."""
     series = {str(i): values.dropna() for i, values in enumerate([original, *synthetic])}
-    if column.levels or column.whole:
+    counted = bool(column.levels or column.whole)
+    if counted:
         shares = _level_shares if column.levels else _count_shares
         names, heights, wide = shares(column, series)
         _set_ticks(ax, names, wide)
@@ -343,7 +344,7 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
     data, made = curves[0], np.array(curves[1:])
     mean, low, high = made.mean(axis=0), made.min(axis=0), made.max(axis=0)
     label = f"synthetic, mean and range of {len(made)}" if len(made) > 1 else "synthetic"
-    if len(edges) == len(data):
+    if not counted:
         ax.fill_between(edges, data, color="0.85", linewidth=0, label="data")
         ax.plot(edges, data, color=DATA, linewidth=1)
         ax.fill_between(edges, low, high, color=COLOURS[0], alpha=0.25, linewidth=0)
@@ -360,7 +361,7 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
         if len(made) > 1:
             ax.vlines(middle + 0.2, low, high, color="black", linewidth=1.2)
     ax.set_ylim(bottom=0)
-    if len(edges) == len(data):
+    if not counted:
         spell(ax)
     ax.set_xlabel(_with_missing(column, original, synthetic))
     ax.legend(frameon=False)
@@ -370,14 +371,10 @@ def _with_missing(column: Column, original: pd.Series, synthetic: Sequence[pd.Se
     """Label of a column with its shares of missing values, if it is optional."""
     if not column.optional:
         return column.title
-    shares = [f"{values.isna().mean():.0%}" for values in synthetic]
-    ends = dict.fromkeys((min(shares, key=_number), max(shares, key=_number)))
+    shares = [float(values.isna().mean()) for values in synthetic]
+    ends = dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares)))
     of = f"{original.isna().mean():.0%} of data, {' to '.join(ends)} of synthetic"
     return f"{column.title} (missing: {of})"
-
-
-def _number(share: str) -> int:
-    return int(share.removesuffix("%"))
 
 
 def density(values: Floats, column: Column, largest: float | None = None) -> tuple[Floats, Floats]:

@@ -536,14 +536,14 @@ def _chosen(
 ) -> tuple[list[Some], dict[Some, float]]:
     """Choose the pairs to measure by noisy scores: half the L1 distance from independence.
 
-    Returns:
-        The pairs, and for each other pair the correlation to expect (``_expected_correlation``).
-
     Sensitivity: 1/2 for each cell that a record changes, since the expected counts follow from
     noisy shares. Scores are summed in whole UNITs of 1/2, so that sums are exact.
 
     The number of pairs minimises the expected error: the distance from independence of the pairs
     that are left out, plus the noise of those that are measured.
+
+    Returns:
+        The pairs, and for each other pair the correlation to expect (``_expected_correlation``).
     """
     pairs = list(exact)
     part = SCORES / len(pairs)

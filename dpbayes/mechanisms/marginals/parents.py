@@ -75,9 +75,6 @@ class Parents:
         }
         return cls(single, double, groups, merged, uncounted)
 
-    def __bool__(self) -> bool:
-        return bool(self.single or self.uncounted)
-
     def phis(self, codes: Ints) -> list[Floats]:
         """Functions by row that vary inside groups, by block: shape (N, D)."""
         return self._of(codes, [g.fine for g in self.groups], [m.fine for m in self.merged])

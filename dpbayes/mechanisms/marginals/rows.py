@@ -129,7 +129,8 @@ class RowMaker:
         allowed = None if walk is None else walk.allowed(column)
         left = None if allowed is None else _left(group, allowed)
         parents = Parents.of(self.measured, self.groups, column, before, draw=self.draw)
-        if (parents or left is not None) and group.size > 1:
+        related = parents.single or parents.uncounted or left is not None
+        if related and group.size > 1:
             if column not in self.relations:
                 alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
                 self.relations[column] = self._relation(column, parents, codes, left, alive)
