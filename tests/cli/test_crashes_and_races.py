@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_chains_of_other_settings_are_set_aside(many, changes, named):
 def test_a_second_run_into_one_folder_is_refused_before_it_fits(many):
     """It touches nothing of the first one, which ends as if it had been alone."""
     with fitting(many) as first:
-        os.kill(first.pid, signal.SIGSTOP)  # it holds its lock, and writes nothing meanwhile
+        stopped(first.pid)  # it holds its lock, and writes nothing and starts nobody meanwhile
         workers = [pid for pid in children_of(first.pid) if stopped(pid)]
         before = contents(checkpoint_of(many))
         second = dpbayes("synthesize", many / "data.csv", *options(many, **GIVEN))
@@ -136,11 +137,20 @@ def test_a_second_run_into_one_folder_is_refused_before_it_fits(many):
 
 
 def stopped(pid):
-    """Send SIGSTOP; False if it has ended."""
-    with contextlib.suppress(ProcessLookupError):
+    """Send SIGSTOP, and wait until every thread stands still; False if it has ended."""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         os.kill(pid, signal.SIGSTOP)
-        return True
+        until = time.monotonic() + DEADLINE
+        while states := {task.read_text().rsplit(")", 1)[1].split()[0] for task in tasks_of(pid)}:
+            if states <= {"T", "Z", "X"}:
+                return "T" in states
+            assert time.monotonic() < until
+            time.sleep(0.001)
     return False
+
+
+def tasks_of(pid):
+    return Path("/proc", str(pid), "task").glob("*/stat")
 
 
 @pytest.mark.parametrize("round_", range(4))
