@@ -16,6 +16,7 @@ from dpbayes.core.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP", "mixed"]
 STEPS = 60  # of a bisection, more than the binary digits of a float
+_ORDERS = 1 + np.logspace(-2, 5, 500)  # of Rényi divergences
 _LEAST_RHO = 1e-12  # a smaller rho is worth less than the same budget in pure ε
 
 
@@ -127,7 +128,8 @@ def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[flo
     Guarantee: the smallest of three bounds. ``pure`` is the sum of epsilons, where all have one.
     ``zCDP`` converts the sum of rhos. ``mixed`` adds the epsilons of those that have one to what
     the rhos of the others convert to: the log ratio of the former is at most that sum whatever
-    came out before, and the moments of the latter's are bounded likewise, in any order.
+    came out before, and the moments of the latter's are bounded likewise, in any order. The losses
+    must have been fixed before the first output; of releases that follow each other see ``Budget``.
 
     Source: mcsherry-2009; bowen-liu-2020, theorem 2.2; liu-2016, section 2.1; bun-steinke-2016.
 
@@ -155,7 +157,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(
-        orders=list(1 + np.logspace(-2, 5, 500)),
+        orders=list(_ORDERS),
         neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
     )
     accountant.compose(dp_accounting.ZCDpEvent(rho))
@@ -229,9 +231,30 @@ def _four_digits(amount: float, rounding: str) -> str:
     return f"{float(decimal.Context(prec=4, rounding=rounding).plus(written)):.4g}"
 
 
+@lru_cache(maxsize=64)
+def _line(epsilon: float, delta: float) -> tuple[float, float]:
+    """Rényi order a at which (epsilon, delta) admits most zCDP, and that rho; 0 if there is none.
+
+    It is tau / a, where (a, tau)-Rényi DP implies (epsilon, delta)-DP.
+
+    Source: canonne-kamath-steinke-2020, proposition 12.
+    """
+    tau = epsilon - np.log1p(-1 / _ORDERS) + np.log(delta * _ORDERS) / (_ORDERS - 1)
+    best = np.argmax(tau / _ORDERS)
+    return float(_ORDERS[best]), max(0.0, float(tau[best] / _ORDERS[best]))
+
+
 @dataclass(frozen=True)
 class Budget:
-    """Bound on the total loss of all outputs.
+    """Bound on the total loss of all outputs, each of which may be chosen after those before it.
+
+    Guarantee: (epsilon, delta)-DP of all outputs, whoever chooses them. A total is admitted if the
+    sum of epsilons is at most epsilon, or if a sum at one Rényi order, fixed by epsilon and delta,
+    is at most what implies (epsilon, delta)-DP. Each is a bound on all outputs before the first
+    that would exceed it, and only the second takes delta. The smallest of all orders would not be:
+    who stops where a loss happens to be large then exceeds delta.
+
+    Source: feldman-zrnic-2021; whitehouse-2023; canonne-kamath-steinke-2020, proposition 12.
 
     Attributes:
         epsilon: total ε that may be spent, above 0.
@@ -243,10 +266,24 @@ class Budget:
     delta: float
     spent: Loss
 
+    def share(self, loss: Loss) -> tuple[float, Composition]:
+        """Part of ``epsilon`` that a total loss takes, above it if too large, and by which rule.
+
+        Rules are those of ``compose``; of ``zCDP`` and ``mixed`` a part of epsilon is the same part
+        of the sum at the fixed order.
+        """
+        parts: list[tuple[float, Composition]] = [(loss.epsilon, "pure")]
+        if self.delta and math.isfinite(loss.rho):
+            order, most = _line(self.epsilon, self.delta)
+            each = self.epsilon / most if most else math.inf
+            parts.append((loss.rho and loss.rho * each, "zCDP"))
+            if loss.rest and loss.plain:
+                parts.append(((loss.plain / order + loss.rest) * each, "mixed"))
+        return min(parts)
+
     def admits(self, loss: Loss) -> bool:
         """Tell whether the total stays within the budget when ``loss`` is added."""
-        epsilon = compose([(self.spent, 1), (loss, 1)], self.delta)[0]
-        return epsilon <= self.epsilon * (1 + ROUNDING)
+        return self.share(self.spent.plus(loss))[0] <= self.epsilon * (1 + ROUNDING)
 
     def largest_count(self, once: Loss, repeated: Loss, most: int) -> int:
         """Return the largest m <= ``most`` such that ``once`` plus m times ``repeated`` fits."""

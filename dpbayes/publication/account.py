@@ -13,7 +13,6 @@ from dpbayes.privacy.accounting import (
     Composition,
     Loss,
     check_delta,
-    compose,
     stated,
     stated_left,
 )
@@ -47,8 +46,8 @@ class Account:
 
     @property
     def spent(self) -> tuple[float, Composition]:
-        """ε spent at the δ of the budget, and the composition rule behind it."""
-        return compose([(self.budget.spent, 1)], self.budget.delta)
+        """ε of the budget that is spent, and the composition rule behind it."""
+        return self.budget.share(self.budget.spent)
 
     @property
     def left(self) -> float:
@@ -113,10 +112,11 @@ class Account:
             reduced = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
             smaller = stated_left(reduced.epsilon_setting)
             options.append(f"`epsilon={smaller}` for {claim.datasets} data set(s)")
+        added = self.budget.share(self.budget.spent.plus(cost))[0]
         person = f" for the {self.records} records of a person" if self.records > 1 else ""
         return (
             f"the budget does not admit this release, which costs ε = "
-            f"{stated(compose([(cost, 1)], self.budget.delta)[0])}{person}. {self.statement()} "
+            f"{stated(added - self.spent[0])}{person}. {self.statement()} "
             + (
                 "What still fits: " + ", or ".join(options) + "."
                 if options
