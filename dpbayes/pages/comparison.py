@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpbayes.pages.verdict import (
     chance_of_shares,
     lost_distance,
     of_column,
+    over_data_sets,
     verdict,
     worst_pairs,
 )
@@ -62,16 +64,38 @@ class PageTopic:
         )
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """What is compared of one data set.
+
+    Attributes:
+        columns: measures of ``utility`` by column.
+        pairs: see ``pair_grids``.
+        fits: regressions by formula; see ``fitted``.
+        outcomes: comparison of each column, pair and coefficient.
+    """
+
+    columns: Mapping[str, Mapping[str, Any]]
+    pairs: tuple[tuple[str, ...], Floats, Floats]
+    fits: Mapping[str, Fits]
+    outcomes: Sequence[Comparison]
+
+
 def sections(
-    question: PageTopic, released: pd.DataFrame, statement: Mapping[str, Any]
+    question: PageTopic, data_sets: Iterable[pd.DataFrame], statement: Mapping[str, Any]
 ) -> list[Section]:
-    """Sections on utility and disclosure risk of a data set, with a verdict at the top."""
-    whole = question.beside(released)
-    parts = [_columns(whole), _together(whole)]
+    """Sections on utility and disclosure risk, with a verdict on all data sets at the top.
+
+    Figures and tables are of the first data set.
+    """
+    wholes = map(question.beside, data_sets)
+    whole = next(wholes)
+    first = _measured(whole, question.formulas)
+    others = (_measured(other, question.formulas, gaps=True).outcomes for other in wholes)
+    outcomes = over_data_sets([first.outcomes, *others])
+    page_sections = [verdict(outcomes), _columns(whole, first), _together(whole, first, outcomes)]
     if question.formulas:
-        parts.append(_regressions(whole, question.formulas))
-    page_sections = [verdict([o for _, outcomes in parts for o in outcomes])]
-    page_sections += [section for section, _ in parts]
+        page_sections.append(_regressions(first.fits))
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         key_names = ", ".join(question.keys)
@@ -91,16 +115,36 @@ def sections(
     return page_sections
 
 
-def _columns(whole: Whole) -> tuple[Section, list[Comparison]]:
+def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _Measured:
+    """Compare a data set with the records.
+
+    Args:
+        gaps: leave out a regression that cannot be fitted to this data set, or that has other
+            coefficients there.
+    """
+    sizes = len(whole.records), len(whole.synthetic)
+    columns = {
+        name: utility(column, whole.records[name], whole.synthetic[name])
+        for name, column in whole.schema.columns.items()
+        if not column.public  # released unchanged, only reordered
+    }
+    outcomes = [o for name, of in columns.items() for o in of_column(name, of, *sizes)]
+    pairs = pair_grids(whole)
+    outcomes += _pair_outcomes(whole.schema, *pairs)
+    fits = {}
+    for formula in formulas:
+        with contextlib.suppress(InferenceError) if gaps else contextlib.nullcontext():
+            fits[formula] = fitted(whole, formula)
+            outcomes += _coefficient_outcomes(formula, fits[formula])
+    return _Measured(columns, pairs, fits, outcomes)
+
+
+def _columns(whole: Whole, measured: _Measured) -> Section:
     """Section on each column by itself."""
-    rows, pictures, outcomes = [], [], []
-    for name, column in whole.schema.columns.items():
-        ours, theirs = whole.records[name], whole.synthetic[name]
-        if column.public:  # released unchanged, only reordered
-            continue
-        measures = utility(column, ours, theirs)
+    rows, pictures = [], []
+    for name, measures in measured.columns.items():
+        column, ours, theirs = whole.schema[name], whole.records[name], whole.synthetic[name]
         means = [_centre(column, measures[key], ours) for key in ("original", "synthetic")]
-        outcomes += of_column(name, measures, len(ours), len(theirs))
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
             [
@@ -128,7 +172,7 @@ def _columns(whole: Whole) -> tuple[Section, list[Comparison]]:
     table = PageTable("Distance of each column, on the first data set", head, rows).filled()
     public = [name for name, column in whole.schema.columns.items() if column.public]
     text = [f"Public columns are released as they are: {', '.join(public)}."] if public else []
-    return Section("Columns one by one", text, pictures=pictures, tables=[table]), outcomes
+    return Section("Columns one by one", text, pictures=pictures, tables=[table])
 
 
 def _short(distance: float | None) -> float | None:
@@ -172,16 +216,15 @@ def _pair_outcomes(
     for i, j in itertools.combinations(range(len(names)), 2):
         if not (schema[names[i]].public and schema[names[j]].public):
             distance, expected = float(grid[i, j]), float(chance[i, j])
-            text = lost_distance(f"Pair `{names[i]}` and `{names[j]}`", distance, expected)
+            lost = lost_distance(f"Pair `{names[i]}` and `{names[j]}`", expected)
             name = f"{names[i]}, {names[j]}"
-            outcomes.append(Comparison("pair", name, distance, expected, text))
+            outcomes.append(Comparison("pair", name, (distance,), expected, lost))
     return outcomes
 
 
-def _together(whole: Whole) -> tuple[Section, list[Comparison]]:
+def _together(whole: Whole, measured: _Measured, outcomes: Sequence[Comparison]) -> Section:
     """Section on one, two and three columns at a time, and on all together."""
-    names, grid, chance = pair_grids(whole)
-    outcomes = _pair_outcomes(whole.schema, names, grid, chance)
+    names, grid, _ = measured.pairs
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
         figures.pairs(names, grid),
@@ -197,17 +240,16 @@ def _together(whole: Whole) -> tuple[Section, list[Comparison]]:
         "levels of a column, and of the same at each level of another column.",
     ]
     tables = [PageTable.of("Distances of the whole table", joint_utility(whole))]
-    if outcomes:
+    if any(outcome.kind == "pair" for outcome in outcomes):
         tables.insert(0, worst_pairs(outcomes))
-    return Section("Columns together", text, pictures=[picture], tables=tables), outcomes
+    return Section("Columns together", text, pictures=[picture], tables=tables)
 
 
-def _regressions(whole: Whole, formulas: Sequence[str]) -> tuple[Section, list[Comparison]]:
+def _regressions(by_formula: Mapping[str, Fits]) -> Section:
     """Section that compares regressions on the records and on the first data set."""
-    pictures, tables, missed, outcomes = [], [], [], []
-    for formula in formulas:
-        names, ours, theirs = fits = fitted(whole, formula)
-        outcomes += _coefficient_outcomes(formula, fits)
+    pictures, tables, missed = [], [], []
+    for formula, fits in by_formula.items():
+        names, ours, theirs = fits
         table = coefficients(fits)
         few = table.loc[table["interval overlap"] < LOST, "coefficient"]
         if len(few):
@@ -225,7 +267,7 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> tuple[Section, list[C
     texts = [note]
     if missed:
         texts.append(f"Intervals overlap by less than {LOST:.0%}: {'; '.join(missed)}.")
-    return Section("Regressions", texts, pictures=pictures, tables=tables), outcomes
+    return Section("Regressions", texts, pictures=pictures, tables=tables)
 
 
 def _coefficient_outcomes(formula: str, fits: Fits) -> list[Comparison]:
@@ -235,13 +277,24 @@ def _coefficient_outcomes(formula: str, fits: Fits) -> list[Comparison]:
     for name, value, error, synthetic in zip(names, ours, errors, theirs, strict=True):
         if name == "Intercept" and len(names) > 1:  # it follows from the others
             continue
-        distance = float(abs(synthetic - value) / error) if error > 0 else 0.0
-        text = (
-            f"Regression `{formula}`, {name}: {shown(float(synthetic))} in place of "
-            f"{shown(float(value))}, {shown(distance)} standard errors apart"
-        )
-        outcomes.append(Comparison("coefficient", name, distance, text=text))
+        distance = float((synthetic - value) / error) if error > 0 else 0.0
+        lost = _lost_coefficient(f"Regression `{formula}`, {name}", float(value), float(error))
+        named = f"{name} in {formula}"
+        outcomes.append(Comparison("coefficient", named, (distance,), lost=lost))
     return outcomes
+
+
+def _lost_coefficient(what: str, value: float, error: float) -> Callable[[Sequence[float]], str]:
+    """Text of a lost coefficient, given its distance in standard errors in each data set."""
+
+    def text(distances: Sequence[float]) -> str:
+        mean = float(np.mean(distances))
+        return (
+            f"{what}: {shown(value + mean * error)} in place of {shown(value)}, "
+            f"{shown(abs(mean))} standard errors apart"
+        )
+
+    return text
 
 
 def fitted(whole: Whole, formula: str) -> Fits:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from dpbayes.pages import comparison, figures
 from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Page, PageTable, Picture, Section
-from dpbayes.pages.readers import first_data_set, notes, statement_of
-from dpbayes.pages.verdict import of_column, verdict
+from dpbayes.pages.readers import data_set, notes, statement_of
+from dpbayes.pages.verdict import of_column, over_data_sets, verdict
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
-from dpbayes.report.utility_warnings import UNCLAMPED, distance, told
+from dpbayes.report.utility_warnings import DATA_SET, UNCLAMPED, distance, told
 from dpbayes.synthesis.saved_fit import FIT
 
 WIDE = 20.0  # ratio of the largest bound to the median above which the axis is logarithmic
@@ -53,7 +53,9 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
         with _unedited(folder):
             sections = left_behind(folder, statement)
     else:
-        sections = comparison.sections(question, first_data_set(out, question.schema), statement)
+        numbered = range(1, int(statement["datasets"]) + 1)
+        data_sets = (data_set(out, question.schema, number) for number in numbered)
+        sections = comparison.sections(question, data_sets, statement)
     with _unedited(folder):
         return Page(
             "Release by the mechanism " + str(statement["mechanism"]),
@@ -122,7 +124,8 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
             + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
             for name, column in columns.items()
         ]
-        sections += _verdict_on(columns, statement)
+        sets = [of for name, of in measures.items() if name.startswith(DATA_SET)]
+        sections += _verdict_on(sets, statement)
         head = ["column", "largest ECDF difference", "total variation"]
         if unclamped is not None:
             head.append("the unclamped fit's")
@@ -136,7 +139,7 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
 
 
 def _verdict_on(
-    measures: Mapping[str, Mapping[str, Any]], statement: Mapping[str, Any]
+    measures: Sequence[Mapping[str, Mapping[str, Any]]], statement: Mapping[str, Any]
 ) -> list[Section]:
     """Verdict on the columns, if the statement tells the number of rows."""
     with refused(DataError, "utility.json and guarantee.json do not belong together"):
@@ -144,7 +147,11 @@ def _verdict_on(
         if size is None or not measures:
             return []
         n = statement["settings"].get("public_rows", size)
-        return [verdict([o for name, of in measures.items() for o in of_column(name, of, n, size)])]
+        outcomes = [
+            [o for name, of in columns.items() for o in of_column(name, of, n, size)]
+            for columns in measures
+        ]
+        return [verdict(over_data_sets(outcomes))]
 
 
 def of_fit(folder: Path) -> list[Section]:

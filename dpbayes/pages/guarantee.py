@@ -12,13 +12,15 @@ from dpbayes.privacy.accounting import stated
 from dpbayes.report.whole import bounds_of
 
 SETTINGS = {  # what readers see in place of the key
-    "epsilon": "ε",
-    "delta": "δ",
+    "epsilon": "ε of this mechanism",
+    "delta": "δ of this mechanism",
     "adjacency": "what ε is for",
-    "public_rows": "number of records, public",
+    "bins": "levels of a column, or ends of its bins",
+    "public_rows": "number of records",
     "keep": "regressions that the data should preserve",
     "draw": "what each data set is drawn from",
 }
+NOISY = "number of records, with noise that the rest of ε pays for"
 # Settings that stand elsewhere on a page; the noise of a release is never another.
 ELSEWHERE = ("noise", "rows", "synthesised", "n")
 
@@ -101,8 +103,9 @@ def _sentence(text: str) -> str:
 def settings(statement: Mapping[str, Any]) -> Section:
     """Section on how the release was made: mechanism, settings and versions."""
     public_settings = statement.get("settings", {})
+    words = SETTINGS | ({"public_rows": NOISY} if statement["rows"] == "noisy" else {})
     rows = [
-        [SETTINGS.get(key, key), text]
+        [words.get(key, key.replace("_", " ")), text]
         for key, value in public_settings.items()
         if key not in ELSEWHERE and (text := _plain(value))
     ]

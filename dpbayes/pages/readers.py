@@ -57,9 +57,10 @@ def write_pages(out: Path, confidential: bytes, public: bytes) -> None:
             raise OutputError(f"{str(out / folder)!r}: {error.strerror}.") from None
 
 
-def first_data_set(out: Path, schema: Schema | None = None) -> pd.DataFrame:
-    """Read the first synthetic data set of a release."""
-    path = next((out / RELEASE).glob("synthetic_1.*"), out / RELEASE / "synthetic_1.csv")
+def data_set(out: Path, schema: Schema | None = None, number: int = 1) -> pd.DataFrame:
+    """Read a synthetic data set of a release, by default the first."""
+    name = f"synthetic_{number}"
+    path = next((out / RELEASE).glob(f"{name}.*"), out / RELEASE / f"{name}.csv")
     return read_records(path, schema)
 
 
@@ -77,7 +78,7 @@ def public_page(
         DataError, SchemaError: files of the release were edited, or the schema is another one.
     """
     statement = statement_of(out)
-    data = first_data_set(out, schema)
+    data = data_set(out, schema)
     title, byline, what = TITLE, [], []
     sections = [guarantee(statement)]
     if schema is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,22 +25,28 @@ KINDS = {"column": "columns", "pair": "pairs of columns", "coefficient": "coeffi
 
 @dataclass(frozen=True)
 class Comparison:
-    """A distance between records and synthetic rows.
+    """Distances between records and the synthetic rows of each data set.
 
     Attributes:
         kind: a key of ``KINDS``.
         name: the column, the pair or the coefficient.
-        distance: largest difference of ECDFs, total variation, or standard errors.
+        distances: largest differences of ECDFs, total variations, or differences in standard
+            errors, with their sign; shape (data sets,).
         chance: mean distance of another sample of the population from the records, for a column
             or a pair.
-        text: what is lost, if it is.
+        lost: text on the distances, if they are too large.
     """
 
     kind: Literal["column", "pair", "coefficient"]
     name: str
-    distance: float
+    distances: tuple[float, ...]
     chance: float = 0.0
-    text: str = ""
+    lost: Callable[[Sequence[float]], str] = str
+
+    @property
+    def distance(self) -> float:
+        """Mean over the data sets; of a coefficient, the distance of the mean."""
+        return abs(float(np.mean(self.distances)))
 
     @property
     def excess(self) -> float:
@@ -47,6 +54,20 @@ class Comparison:
         if self.kind == "coefficient":
             return self.distance / ERRORS
         return self.distance / max(NEAR, BY_CHANCE * self.chance)
+
+    @property
+    def text(self) -> str:
+        """What is lost, in words."""
+        return self.lost(self.distances)
+
+
+def over_data_sets(outcomes: Sequence[Sequence[Comparison]]) -> list[Comparison]:
+    """Put together the comparisons of several data sets; those of the first that all may have."""
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
+    for outcome in itertools.chain.from_iterable(outcomes):
+        key = (outcome.kind, outcome.name)
+        found[key] = (*found.get(key, ()), *outcome.distances)
+    return [replace(o, distances=found[o.kind, o.name]) for o in outcomes[0]]
 
 
 def chance_of_ecdf(n: float, synthetic: float) -> float:
@@ -82,7 +103,7 @@ def of_column(name: str, measures: Mapping[str, Any], n: int, synthetic: int) ->
         what = f"Column `{name}`, largest difference of ECDFs"
     else:
         return []
-    return [Comparison("column", name, distance, chance, lost_distance(what, distance, chance))]
+    return [Comparison("column", name, (distance,), chance, lost_distance(what, chance))]
 
 
 def verdict(outcomes: Sequence[Comparison]) -> Section:
@@ -94,9 +115,10 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
             held.append(f"{sum(e <= 1 for e in excess):,} of {len(excess):,} {words}")
     allowed = (
         f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
-        f"same size; a coefficient within {ERRORS:g} standard errors of the records'. All are of "
-        "the first data set."
+        f"same size; a coefficient within {ERRORS:g} standard errors of the records'."
     )
+    if (count := max((len(o.distances) for o in outcomes), default=1)) > 1:
+        allowed += f" All are means of the {count} data sets; in brackets the least and largest."
     lost = sorted((o for o in outcomes if o.excess > 1), key=lambda o: o.excess, reverse=True)
     points, listed = [], Counter[str]()
     for outcome in lost:
@@ -113,10 +135,15 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
     return Section("Verdict", text, points=points)
 
 
-def lost_distance(what: str, distance: float, chance: float) -> str:
-    """Text of a lost column or pair."""
-    beside = f"; another sample has {chance:.3f}" if chance else ""
-    return f"{what}: {distance:.3f}{beside}"
+def lost_distance(what: str, chance: float) -> Callable[[Sequence[float]], str]:
+    """Text of a lost column or pair, given its distance in each data set."""
+
+    def text(distances: Sequence[float]) -> str:
+        spread = f" ({min(distances):.3f} to {max(distances):.3f})" if len(distances) > 1 else ""
+        beside = f"; another sample has {chance:.3f}" if chance else ""
+        return f"{what}: {np.mean(distances):.3f}{spread}{beside}"
+
+    return text
 
 
 def worst_pairs(outcomes: Sequence[Comparison]) -> PageTable:

@@ -32,6 +32,8 @@ from dpbayes.pages.verdict import (
     Comparison,
     chance_of_ecdf,
     chance_of_shares,
+    lost_distance,
+    over_data_sets,
     verdict,
     worst_pairs,
 )
@@ -160,6 +162,7 @@ def test_what_the_confidential_page_shows(out):
     assert re.search(
         r"Held: \d of 4 columns, \d of 6 pairs of columns, \d of 1 coefficients\.", text
     )
+    assert "All are means of the 3 data sets;" in text
     assert "No ledger accounts for this release" in text
 
 
@@ -440,11 +443,14 @@ def test_the_example_is_a_regression_that_is_kept(kept, text):
 
 def test_the_verdict_ranks_what_is_lost():
     comparisons = [
-        Comparison("column", "a", 0.019, 0.001, "column a"),
-        Comparison("column", "b", 0.3, 0.1, "column b"),
-        *[Comparison("pair", f"p{k}", 0.1 + 0.01 * k, 0.01, f"pair {k}") for k in range(20)],
-        Comparison("coefficient", "x", 1.9, text="slope x"),
-        Comparison("coefficient", "z", 90.0, text="slope z"),
+        Comparison("column", "a", (0.019,), 0.001, "column a".format),
+        Comparison("column", "b", (0.3,), 0.1, "column b".format),
+        *[
+            Comparison("pair", f"p{k}", (0.1 + 0.01 * k,), 0.01, f"pair {k}".format)
+            for k in range(20)
+        ],
+        Comparison("coefficient", "x", (-1.9,), lost="slope x".format),
+        Comparison("coefficient", "z", (-90.0,), lost="slope z".format),
     ]
     section = verdict(comparisons)
     assert section.text[0] == (
@@ -454,6 +460,21 @@ def test_the_verdict_ranks_what_is_lost():
     assert section.text[-1] == "Lost, the worst first (6 of 22):"
     assert [row[0] for row in worst_pairs(comparisons).rows] == [f"p{k}" for k in range(19, 9, -1)]
     assert verdict(comparisons[:1]).text[-1] == "Nothing is lost by these measures."
+
+
+def test_the_verdict_is_on_the_mean_of_the_data_sets():
+    """A data set that is far off alone does not hide behind the first; errors may cancel."""
+    first = [
+        Comparison("column", "a", (0.01,), lost=lost_distance("column a", 0.1)),
+        Comparison("coefficient", "x", (-9.0,)),
+        Comparison("coefficient", "only here", (1.0,)),
+    ]
+    second = [Comparison("column", "a", (0.31,)), Comparison("coefficient", "x", (8.0,))]
+    outcomes = over_data_sets([first, second])
+    section = verdict(outcomes)
+    assert section.text[0] == "Held: 0 of 1 columns, 2 of 2 coefficients."
+    assert "means of the 2 data sets" in section.text[1]
+    assert section.points == ["column a: 0.160 (0.010 to 0.310); another sample has 0.100"]
 
 
 def test_another_sample_has_the_distance_that_is_expected():
