@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
@@ -19,6 +20,7 @@ from tests.cmdstan import NO_CMDSTAN
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
+threadpool_limits(1, user_api="blas")  # as `fit` and `sample` do: workers would wait for each other
 
 
 def pytest_configure(config: pytest.Config) -> None:
