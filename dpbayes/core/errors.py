@@ -98,6 +98,13 @@ def refused(
         raise kind(f"{message} ({type(error).__name__}).") from None
 
 
+def listed(words: Iterable[object], most: int) -> str:
+    """List up to ``most`` words with commas, and the number of the others."""
+    words = list(words)
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return ", ".join(map(str, words[:most])) + more
+
+
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Return " (did you mean 'marginals'?)" if a known name is close to this one, or ""."""
     close = difflib.get_close_matches(str(name), [str(each) for each in known], n=1)

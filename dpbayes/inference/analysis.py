@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.errors import InferenceError, SchemaError, refused
+from dpbayes.core.errors import InferenceError, SchemaError, listed, refused
 from dpbayes.core.files import open_regular, read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import parse
@@ -36,6 +36,7 @@ from dpbayes.schema.values import level_text
 from dpbayes.synthesis.release import STATEMENT, Release
 
 _URNS = ("beta-binomial", "multinomial-dirichlet")
+MOST_LEVELS = 20  # that a message lists
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list
         )
     if text not in map(level_text, levels):
         raise InferenceError(
-            f"{level!r} is no level of column {column!r}; it has {', '.join(map(str, levels))}."
+            f"{level!r} is no level of column {column!r}; it has {listed(levels, MOST_LEVELS)}."
         )
     counts = [int((data[column].map(level_text) == text).sum()) for data in released.datasets]
     return counts, text == level_text(levels[0])

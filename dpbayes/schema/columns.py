@@ -16,7 +16,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.checks import expect
-from dpbayes.core.errors import SchemaError
+from dpbayes.core.errors import SchemaError, listed
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.dates import Calendar
@@ -40,6 +40,7 @@ MOST_COUNT = 2**31 - 1  # largest integer of Stan; sums over all rows stay exact
 MOST_UNIT = 40  # characters
 MOST_LEVELS = 100_000  # as many as groups of a model
 MOST_LEVEL = 2**53  # up to it floating point holds every whole number exactly
+_MOST_LEVELS = 12  # shown in an error message
 _SHOWN = 3  # values, or columns, shown in an error message
 NUMBERS = (
     "Numbers are read as 2483.62, without marks for thousands; another decimal mark is named by "
@@ -397,7 +398,7 @@ class Column:
         place = {level_text(level): k for k, level in enumerate(self.levels)}
         value_codes, distinct = pd.factorize(values)  # -1 where a value is missing
         codes = np.array([*(place.get(level_text(x), -1) for x in distinct), -1])[value_codes]
-        shown = ", ".join(map(repr, self.levels))
+        shown = listed(map(repr, self.levels), _MOST_LEVELS)
         self._refuse(
             values if show_values else None,
             0,
@@ -464,11 +465,9 @@ def rising_edges(column: Column, edges: object, fewest: int = 2) -> Floats | Non
     return cuts if (cuts[0], cuts[-1]) == (column.lower, column.upper) else None
 
 
-def listed(columns: Sequence[Column]) -> str:
+def listed_columns(columns: Sequence[Column]) -> str:
     """List the first columns with their types, and the number of the others, for a message."""
-    shown = ", ".join(f"{column.name!r} ({column.type})" for column in columns[:_SHOWN])
-    more = len(columns) - _SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown or "none"
+    return listed((f"{column.name!r} ({column.type})" for column in columns), _SHOWN) or "none"
 
 
 def absent(values: pd.Series, column: Column) -> pd.Series:

@@ -20,7 +20,7 @@ from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.privacy.statistic import Statistic
 from dpbayes.schema import Column, ColumnType, Schema
-from dpbayes.schema.columns import listed
+from dpbayes.schema.columns import listed_columns
 
 Sanitised = Mapping[str, NDArray[Any]]
 
@@ -142,7 +142,7 @@ def only_column(schema: Schema, kind: ColumnType, model: str) -> Column:
     if len(columns) != 1 or columns[0].type != kind:
         raise SchemaError(
             f"model {model!r} is for one confidential column of type {kind}; found "
-            f"{listed(columns)}."
+            f"{listed_columns(columns)}."
         )
     no_public(schema, model)
     return columns[0]

@@ -24,7 +24,7 @@ from dpbayes.mechanisms.tables.cells import BinRule, TableCells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import BALLS, Noise
 from dpbayes.schema import Schema
-from dpbayes.schema.columns import listed
+from dpbayes.schema.columns import listed_columns
 from dpbayes.stan.model import Model
 
 
@@ -217,7 +217,7 @@ def _require_binary(name: str, alternative: str, schema: Schema) -> None:
     if len(columns) != 1 or columns[0].type != "binary":
         raise SchemaError(
             f"{name} is for one confidential column of type binary; found "
-            f"{listed(columns)}. Take {alternative}."
+            f"{listed_columns(columns)}. Take {alternative}."
         )
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from dpbayes.core.errors import DataError
+from dpbayes.core.errors import DataError, listed
 from dpbayes.schema import Schema
 
 TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # name of a table in a database
@@ -46,14 +46,13 @@ def check_names(where: str, names: Sequence[str], place: str) -> None:
     repeated = [str(at) for at, name in enumerate(names, 1) if name and counts[name] > 1]
     if repeated:  # pandas would rename them silently
         raise DataError(
-            f"{where}: duplicate column names in {place}, columns {', '.join(repeated)}. "
+            f"{where}: duplicate column names in {place}, columns {listed(repeated, SHOWN)}. "
             "Rename or drop them."
         )
     blank = [str(at) for at, name in enumerate(names, 1) if not name]
     if len(blank) > 1:  # R and pandas leave one blank, above the row names
-        more = f" and {len(blank) - SHOWN:,} more" if len(blank) > SHOWN else ""
         raise DataError(
-            f"{where}: no column names in {place} for columns {', '.join(blank[:SHOWN])}{more}. "
+            f"{where}: no column names in {place} for columns {listed(blank, SHOWN)}. "
             "Write one above "
             "each column, in one row, with no title above it and no merged cells."
         )

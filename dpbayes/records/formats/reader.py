@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dpbayes.core.errors import DataError
+from dpbayes.core.errors import DataError, listed
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import CHANGED, Apply, Chunks, Part, here
@@ -196,9 +196,8 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
         return
     dropped = [repr(name) for name in names if name in schema.identifiers]
     if dropped:
-        say(f"Identifiers, dropped: {', '.join(dropped[:MOST_NAMES])}.")
+        say(f"Identifiers, dropped: {listed(dropped, MOST_NAMES)}.")
     known = {*schema.columns, *schema.identifiers}
     others = [repr(name) for name in names if name not in known]
     if others:
-        more = f" and {len(others) - MOST_NAMES:,} more" if len(others) > MOST_NAMES else ""
-        say(f"Not in the schema, and left out: {', '.join(others[:MOST_NAMES])}{more}.")
+        say(f"Not in the schema, and left out: {listed(others, MOST_NAMES)}.")
