@@ -89,8 +89,11 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
                 f"Follows from {other!r}, each value of which has one value here: leave it out, "
                 "and add it to the synthetic rows?"
             )
-    for name, formula in _sums(used, guesses, by_name):
-        guesses[name].notes.append(f'True in all rows: rules = ["{name} == {formula}"]?')
+    numeric = [n for n in used if guesses[n].entry["type"] in ("count", "continuous")]
+    if len(numeric) <= MOST_NUMBERS:
+        numbers = {n: pd.to_numeric(by_name[n], errors="coerce").to_numpy(float) for n in numeric}
+        for name, rule in itertools.chain(_sums(numbers), _orders(numbers)):
+            guesses[name].notes.append(f'True in all rows: rules = ["{rule}"]?')
     calendars = {name: c for name in used if (c := _calendar(guesses[name])) is not None}
     for first, second in itertools.permutations(calendars, 2):
         if calendars[first].seconds != calendars[second].seconds:
@@ -165,26 +168,47 @@ def _follows(own: NDArray[Any], other: NDArray[Any]) -> bool:
     return len(np.unique(other.astype(np.int64) * values + own)) == others
 
 
-def _sums(
-    used: list[str], guesses: Mapping[str, Guess], by_name: Mapping[str, pd.Series]
-) -> Iterator[tuple[str, str]]:
-    """Yield numeric columns that are the sum, difference or product of two others in all rows."""
-    numeric = [n for n in used if guesses[n].entry["type"] in ("count", "continuous")]
-    if len(numeric) > MOST_NUMBERS:
-        return
-    numbers = {n: pd.to_numeric(by_name[n], errors="coerce").to_numpy(float) for n in numeric}
+def _sums(numbers: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, str]]:
+    """Yield columns that are the sum or product of two others in all rows, and the rule."""
     found: set[frozenset[str]] = set()
-    for first, second in itertools.combinations(numeric, 2):
+    for first, second in itertools.combinations(numbers, 2):
         a, b = numbers[first], numbers[second]
         for sign, value in (("+", a + b), ("*", a * b)):
-            for name in numeric:
+            for name in numbers:
                 if name in (first, second) or frozenset((name, first, second)) in found:
                     continue
                 if _are_equal(numbers[name][:LOOKED_AT], value[:LOOKED_AT]) and _are_equal(
                     numbers[name], value
                 ):
                     found.add(frozenset((name, first, second)))
-                    yield name, f"{_word(first)} {sign} {_word(second)}"
+                    yield name, f"{_word(name)} == {_word(first)} {sign} {_word(second)}"
+
+
+def _orders(numbers: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, str]]:
+    """Yield columns that are a part of another one, as far as rows tell, and the rule.
+
+    No value is larger than the other, some are equal, and of rows put together at random
+    ``FEWEST_PERSONS`` or more would be larger. What follows from two other orders is left out.
+    """
+    parts = [
+        (first, second)
+        for first, second in itertools.permutations(numbers, 2)
+        if _is_part(numbers[first], numbers[second])
+    ]
+    for first, second in parts:
+        if not any((first, n) in parts and (n, second) in parts for n in numbers):
+            yield first, f"{_word(first)} <= {_word(second)}"
+
+
+def _is_part(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    if (one[:LOOKED_AT] > other[:LOOKED_AT]).any():
+        return False
+    known = ~(np.isnan(one) | np.isnan(other))
+    a, b = one[known], np.sort(other[known])
+    equal = int((a == other[known]).sum())
+    if (a > other[known]).any() or not FEWEST_PERSONS <= equal <= len(a) - FEWEST_PERSONS:
+        return False
+    return bool((np.searchsorted(b, a) / len(a)).sum() >= FEWEST_PERSONS)
 
 
 def _are_equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:

@@ -190,6 +190,26 @@ def test_what_columns_have_to_do_with_each_other():
     assert [notes[name] for name in ("year", "wage", "town", "end")] == [""] * 4
 
 
+def test_parts_of_a_column_are_suggested_and_no_accident():
+    """Hits are at most trials; heights are above weights, and income above age, by their scale."""
+    rng = np.random.default_rng(5)
+    trials = rng.poisson(3, 900)
+    hits = rng.binomial(trials, 0.4)
+    frame = pd.DataFrame({"hits": hits, "trials": trials, "double hits": rng.binomial(hits, 0.3)})
+    frame["height"] = rng.normal(170, 8, 900).round(1)
+    frame["weight"] = (frame["height"] - 100 + rng.normal(0, 9, 900)).round(1)
+    frame["age"], frame["income"] = rng.integers(18, 90, 900), rng.integers(500, 9000, 900)
+    notes = {name: guess.notes for name, guess in guesses(frame).items()}
+    assert notes.pop("hits") == ['True in all rows: rules = ["hits <= trials"]?']
+    assert notes.pop("double hits") == ['True in all rows: rules = ["`double hits` <= hits"]?']
+    assert not any(notes.values())
+    assert dpb.Schema.from_dict(
+        {"rules": ["`double hits` <= hits"], "columns": {
+            name: {"type": "count", "upper": 30} for name in ("hits", "trials", "double hits")
+        }}
+    )  # fmt: skip
+
+
 def test_what_is_suggested_is_taken():
     """A schema with the lines written in is one that the records fit."""
     tree = tomllib.loads(text(guesses(panel())))
