@@ -6,6 +6,7 @@ checks what the program does by running it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from dpbayes.core.errors import ProgramError
 from dpbayes.core.files import read_text
 from dpbayes.stan.families import family_of
+from dpbayes.stan.proof.syntax import Unreadable, declared_in, parse
 
 # Data that every program declares (stan_models/README.md), with the line to add.
 CONTRACT_DATA = {
@@ -174,7 +176,14 @@ class StanProgram:
         return None if occurrence is None else text.count("\n", 0, occurrence.start()) + 1
 
     def declared(self, block: str) -> tuple[str, ...]:
-        """Return the names declared in a block."""
+        """Return the names declared in a block.
+
+        A user's program is parsed, if it is in the part of Stan that can be proved. The pattern for
+        all others knows declarations as the bundled programs have them.
+        """
+        if not self.bundled:
+            with contextlib.suppress(Unreadable):
+                return declared_in(parse(self.text), block)
         matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
         return tuple(m[1] for m in matches if m)
 

@@ -91,6 +91,31 @@ def _node(part: Tree[Token] | Token, line: int) -> Node:
     return Node(str(part.data), parts, line=line)
 
 
+_BLOCKS = {  # rules of the grammar, where they have other names than the block
+    "data": "data_block",
+    "parameters": "parameters_block",
+    "generated quantities": "generated",
+}
+
+
+def declared_in(program: Node, block: str) -> tuple[str, ...]:
+    """Names that are declared in a block, outside of blocks inside it.
+
+    Args:
+        program: tree of the whole program.
+        block: name of the block as in a program, such as ``generated quantities``.
+    """
+    return tuple(
+        declared[0].text
+        for node in program.present
+        if node.kind == _BLOCKS.get(block, block.replace(" ", "_"))
+        for declaration in node.present
+        if declaration.kind == "declaration"
+        for declared in declaration.present
+        if declared.kind == "declared"
+    )
+
+
 def names_in(*nodes: Node) -> set[str]:
     """Collect the words of statements and expressions: names, numbers, operators, strings."""
     names = {node.text for node in nodes if node.kind == "word"}
