@@ -11,7 +11,7 @@ import typer
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.cli.whole import Holdout, Sensitive, names_of
-from dpbayes.core.errors import SchemaError
+from dpbayes.core.errors import DataError, InferenceError, SchemaError
 from dpbayes.schema import Schema
 
 
@@ -54,10 +54,14 @@ def report(
     from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
     declared = None if schema is None else Schema.from_toml(schema)
-    question = None
-    if records is not None:
-        if declared is None:
-            raise SchemaError("--records needs --schema.")
+    if records is None and (formula or keys or holdout or sensitive):
+        raise SchemaError("--formula, --keys, --sensitive and --holdout need --records.")
+    if records is not None and declared is None:
+        raise SchemaError("--records needs --schema.")
+
+    def compared() -> bytes:
+        if records is None or declared is None:
+            return confidential_page(out)
         question = PageTopic(
             declared,
             source.read(records, declared),
@@ -67,11 +71,12 @@ def report(
             formula or (),
             show_values,
         )
-    elif formula or keys or holdout or sensitive:
-        raise SchemaError("--formula, --keys, --sensitive and --holdout need --records.")
-    inner = confidential_page(out, question)
-    outer = public_page(out, declared, None if date is None else date.date())
-    write_pages(out, inner, outer)
+        try:
+            return confidential_page(out, question)
+        except (DataError, InferenceError) as error:
+            raise type(error)(f"Confidential: {error}") from None
+
+    write_pages(out, public_page(out, declared, None if date is None else date.date()), compared)
     if declared is None:
         say("The page for readers has no title and no code book: give --schema.")
     elif declared.guesses:

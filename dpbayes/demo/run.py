@@ -135,7 +135,8 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
         report_into(output, fit, release)
         _write(demo, output)
         question = PageTopic(fit.task.schema, records, formulas=[MODEL.formula])
-        write_pages(out, confidential_page(out, question), public_page(out, fit.task.schema))
+        public = public_page(out, fit.task.schema)
+        write_pages(out, public, lambda: confidential_page(out, question))
     return replace(demo, released=release)
 
 

@@ -85,6 +85,7 @@ def check_contract(
     seed: int = 1,
     threads: int = 1,
     ends: Ends | None = None,
+    chains: bool = True,
 ) -> ContractReport:
     """Test whether a program declares and does what the contract demands.
 
@@ -104,6 +105,7 @@ def check_contract(
             draws.
         ends: by confidential entry, one record's value at either end of the public domain; by
             default the smallest and the largest of the data.
+        chains: whether chains will sample the program, which need a gradient at the ends, too.
     Raises:
         ProgramError: the program breaks the contract; names the line to add or to change.
         DataError: the data cannot show what is to be checked.
@@ -128,6 +130,8 @@ def check_contract(
     )
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
+    if chains:
+        AtEnds(program, reduced, probe.draws, ends, count, probe.rng).check_gradient()
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
 
 

@@ -6,8 +6,9 @@ record is largest. The ends are public: no confidential record is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,42 @@ class AtEnds:
                 "the log_lik that is summed.",
             )
 
+    def check_gradient(self) -> None:
+        """Test that target has a gradient where all records are at an end of the domain.
+
+        A term that is clamped has none to give, but 0 times an infinite derivative is not 0: one
+        record on a bound would leave the chains without a direction, and decide whether there is
+        a release. Points without a gradient for records in the middle are left out.
+
+        Raises:
+            ProgramError: it has none.
+        """
+        window = {"clip_lower": -1.0, "clip_upper": 1.0}
+        usual = self._has_gradient({**window, **self._all_at(_middle)})
+        for name, place in (("lower", itemgetter(0)), ("upper", itemgetter(1))):
+            at_end = self._has_gradient({**window, **self._all_at(place)})
+            if (usual & ~at_end).any():
+                raise broken(
+                    self.program,
+                    f"with {self._names} at the {name} end of the declared domain, target has no "
+                    "gradient, and chains could not move: one record there would prevent a "
+                    "release. Move such values inside by public numbers, as by "
+                    "`vector[n] inside = fmax(y, 0.001)` in transformed data; or take mechanism "
+                    "score, or engine candidates, which need no gradient.",
+                )
+
+    def _has_gradient(self, changes: dict[str, Any]) -> NDArray[np.bool_]:
+        """Mask of the points where the gradient is finite, shape (points,)."""
+        model = self.bound.rebind(**changes).density_model()
+        slopes = [model.density(point)[1] for point in model.unconstrain(self.draws)]
+        return np.asarray(np.isfinite(slopes).all(axis=1))
+
+    def _all_at(self, place: Callable[[tuple[Any, Any]], Any]) -> dict[str, Any]:
+        """Confidential entries with every record at one value."""
+        return {
+            name: np.stack([np.asarray(place(ends))] * self.n) for name, ends in self.ends.items()
+        }
+
     def _moved(self, at_upper: NDArray[np.bool_]) -> dict[str, Any]:
         """Confidential entries with every record at one of the ends."""
         return {
@@ -189,6 +226,11 @@ class AtEnds:
                 f"it fails with {self._names} at the ends of the declared domain. Every value of "
                 "the domain must have a log-likelihood, if only an infinite one.",
             ) from None
+
+
+def _middle(ends: tuple[Any, Any]) -> NDArray[Any]:
+    low, high = map(np.asarray, ends)
+    return np.asarray(low + (high - low) // 2 if low.dtype.kind == "i" else low + (high - low) / 2)
 
 
 def _size(values: Floats) -> Floats:

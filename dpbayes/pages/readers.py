@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,25 @@ def statement_of(out: Path) -> dict[str, Any]:
     return statement
 
 
-def write_pages(out: Path, confidential: bytes, public: bytes) -> None:
-    """Write a page into each part of a release folder; OutputError if that is impossible."""
+def write_pages(out: Path, public: bytes, confidential: Callable[[], bytes]) -> None:
+    """Write a page into each part of a release folder.
+
+    Args:
+        confidential: makes the page for the holder, once the public one is written: whether it can
+            be made may depend on the records.
+    Raises:
+        OutputError: a page cannot be written. Whatever ``confidential`` raises.
+    """
     check_confidential(out)
-    for folder, content, mode in ((CONFIDENTIAL, confidential, 0o600), (RELEASE, public, 0o644)):
-        try:
-            write_whole(out / folder / PAGE, content, mode)
-        except OSError as error:
-            raise OutputError(f"{str(out / folder)!r}: {error.strerror}.") from None
+    _write(out / RELEASE, public, 0o644)
+    _write(out / CONFIDENTIAL, confidential(), 0o600)
+
+
+def _write(folder: Path, content: bytes, mode: int) -> None:
+    try:
+        write_whole(folder / PAGE, content, mode)
+    except OSError as error:
+        raise OutputError(f"{str(folder)!r}: {error.strerror}.") from None
 
 
 def data_set(out: Path, schema: Schema | None = None, number: int = 1) -> pd.DataFrame:

@@ -246,6 +246,12 @@ def test_the_command(out, tmp_path):
     assert (out / "release/report.html").read_bytes() == public_page(
         out, dpb.Schema.from_toml(tmp_path / "s.toml")
     )
+    # Whether the public page is written does not depend on the records.
+    (out / "release/report.html").unlink()
+    people().head(0).to_csv(tmp_path / "r.csv", index=False)
+    failed = runner.invoke(app, [*args, "--schema", str(tmp_path / "s.toml")])
+    assert str(failed.exception).startswith("Confidential: ")
+    assert (out / "release/report.html").exists()
     for wrong in (args, ["report", str(out), "--keys", "age"], ["report", str(tmp_path / "no")]):
         assert isinstance(runner.invoke(app, wrong).exception, DpbayesError)
 

@@ -57,7 +57,12 @@ DENSE_METRIC_COVARIATES = 50, 200
 
 
 def check_on_made_up(
-    model: Model, compiled: CompiledModel, schema: Schema, rows: int, threads: int
+    model: Model,
+    compiled: CompiledModel,
+    schema: Schema,
+    rows: int,
+    threads: int,
+    chains: bool = True,
 ) -> ContractReport:
     """Check a user's program on made-up records, so that no confidential record has a say.
 
@@ -66,7 +71,7 @@ def check_on_made_up(
         compiled: the program, compiled.
         schema: declaration of the columns.
         rows: public number of rows, on which scales may depend.
-        threads: as in ``check_contract``.
+        threads, chains: as in ``check_contract``.
     Raises:
         ProgramError, DataError: as ``check_contract``.
     """
@@ -76,7 +81,7 @@ def check_on_made_up(
     data |= model.constants_at(np.arange(count) % max(1, rows), rows)
     return check_contract(
         model.program, compiled, data,
-        private=model.private, threads=threads, ends=model.ends(),
+        private=model.private, threads=threads, ends=model.ends(), chains=chains,
     )  # fmt: skip
 
 
@@ -108,7 +113,8 @@ class BoundRecords:
         self._compiled = task.engine.compile(program)
         if not program.bundled:
             threads = task.settings.threads_per_chain
-            check_on_made_up(self.model, self._compiled, task.schema, task.rows, threads)
+            chains = task.engine.draw == "chain"
+            check_on_made_up(self.model, self._compiled, task.schema, task.rows, threads, chains)
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:

@@ -5,6 +5,7 @@ All labels come from the schema.
 
 from __future__ import annotations
 
+import datetime
 import io
 import os
 import warnings
@@ -17,6 +18,9 @@ from dpbayes.schema import Column, Schema
 
 MOST = 2_147_483_620  # largest four-byte integer of Stata; those above are its missing values
 _LABEL = {"Stata": 32_000, "SPSS": 120}  # bytes of a value label
+# The same records give the same file: when it was written says when the run ended.
+_EPOCH = datetime.datetime(2000, 1, 1)
+_WRITTEN = slice(92, 109)  # day and time in the header of a .sav file
 MEASURES = {"ordinal": "ordinal", "continuous": "scale", "count": "scale"}
 
 
@@ -28,6 +32,7 @@ def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
         stream,
         write_index=False,
         version=118,
+        time_stamp=_EPOCH,
         value_labels=labels,
         variable_labels=_titles(frame, schema),
     )
@@ -47,7 +52,9 @@ def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
                 name: MEASURES.get(schema[name].type, "nominal") for name in map(str, frame)
             },
         )
-        return stream.read()
+        content = bytearray(stream.read())
+    content[_WRITTEN] = b"01 Jan 0000:00:00"
+    return bytes(content)
 
 
 def check_stata(schema: Schema) -> None:
