@@ -57,8 +57,9 @@ class ReleaseOptions:
         int | None,
         typer.Option(
             help="Number m of data sets. Each costs ε, except with marginals and score, which pay "
-            f"once for all [{SEVERAL} with these, else 1]. One data set of marginals is nearest to "
-            "the records; several are posterior draws, for intervals."
+            f"once for all [{SEVERAL} with these, fewer above a million values; else 1]. One "
+            "data set of marginals is nearest to the records; several are posterior draws, for "
+            "intervals."
         ),
     ] = None
     delta: Annotated[

@@ -145,7 +145,8 @@ class AtEnds:
 
         A term that is clamped has none to give, but 0 times an infinite derivative is not 0: one
         record on a bound would leave the chains without a direction, and decide whether there is
-        a release. Points without a gradient for records in the middle are left out.
+        a release. Points without a gradient for records in the middle are left out; one with a
+        gradient is enough (on programs without one at some points see docs/limits.md).
 
         Raises:
             ProgramError: it has none.
@@ -154,7 +155,7 @@ class AtEnds:
         usual = self._has_gradient({**window, **self._all_at(_middle)})
         for name, place in (("lower", itemgetter(0)), ("upper", itemgetter(1))):
             at_end = self._has_gradient({**window, **self._all_at(place)})
-            if (usual & ~at_end).any():
+            if usual.any() and not (usual & at_end).any():
                 raise broken(
                     self.program,
                     f"with {self._names} at the {name} end of the declared domain, target has no "

@@ -267,7 +267,10 @@ class DataFormula:
         self._where = f"formula {quoted(formula)}"
         parsed = parse(formula)
         if parsed.groups:
-            raise SchemaError(f"{self._where}: group terms have no place in a regression.")
+            raise SchemaError(
+                f"{self._where}: group terms have no place in a regression. Where the release has "
+                "posterior.csv, its draws are those of the model with groups."
+            )
         self._outcome, self._terms = parsed.outcome, parsed.terms
         self.columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
 

@@ -206,8 +206,9 @@ def _converge(result: Any, where: str) -> None:
     )
     if not converged or not np.isfinite(np.asarray(result.bse)).all():
         raise InferenceError(
-            f"{where}: the maximum of the likelihood was not found. Take a model that fits the "
-            "outcome, or fewer terms."
+            f"{where}: the maximum of the likelihood was not found; there is none where a level or "
+            "a covariate separates the outcomes, as may happen in a single data set. Take a model "
+            "that fits the outcome, such as ols for shares, or fewer terms."
         )
 
 

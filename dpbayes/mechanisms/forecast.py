@@ -166,7 +166,7 @@ def of_posterior(
         f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
         "the records."
     )
-    remedy = "Take fewer terms, or more ε."
+    remedy = "Take fewer terms, more ε, or mechanism score where it takes the model."
     if per_parameter < anchor:
         problem = (
             f"The anchor is a draw that {rows:,} records put too far from the fit of about "

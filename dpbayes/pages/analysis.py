@@ -173,9 +173,10 @@ def example(
 ) -> str | None:
     """Formula of a regression on columns of the data; None if their names cannot be written.
 
-    It is the first regression that the release keeps and that all programs read alike. Otherwise
-    the outcome is a synthetic column of numbers, of more than two numbers if there is one, and the
-    covariate the next column of numbers; or else the outcome is the share of a level.
+    It is the first regression that the release keeps or draws from and that all programs read
+    alike, or what they read alike of its covariates. Otherwise the outcome is a synthetic column of
+    numbers, of more than two numbers if there is one, and the covariate the next column of numbers;
+    or else the outcome is the share of a level.
     """
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
@@ -184,11 +185,17 @@ def example(
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]
     # Levels that are written as numbers are factors to dpbayes, and numbers to the others.
     alike = {name for name in names if name in numeric or not _is_numeric(data[name])}
-    for formula in settings.get("keep", ()):
-        outcome, _, terms = formula.partition("~")
-        used = [name.strip() for name in (outcome, *re.split("[+*:]", terms))]
-        if used[0] in numeric and all(name in alike and _is_plain(name) for name in used):
-            return str(formula)
+    parts = []
+    for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
+        text, _, terms = formula.partition("~")
+        outcome, *used = (name.strip() for name in (text, *re.split("[+*:]", terms)))
+        fit = [name for name in used if name in alike and _is_plain(name)]
+        if outcome in numeric and _is_plain(outcome) and fit:
+            if fit == used:
+                return formula
+            parts.append(f"{outcome} ~ {' + '.join(dict.fromkeys(fit))}")
+    if parts:
+        return parts[0]
     if numeric:
         outcome = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
         covariates = [quote(name) for name in numeric if name != outcome]

@@ -5,6 +5,8 @@ Everything here is public: it is computed from a synthetic data set and the sche
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dpbayes.core.arrays import Floats
@@ -25,15 +27,16 @@ TYPES = {
 }
 
 
-def code_book(schema: Schema, data: pd.DataFrame) -> Section:
-    """Describe every column of a synthetic data set.
+def code_book(schema: Schema, data_sets: Sequence[pd.DataFrame]) -> Section:
+    """Describe every column of the synthetic data sets.
 
     Args:
         schema: the schema that the release was made with.
-        data: the first data set of the release, as read.
+        data_sets: data sets of the release, as read, at least one.
     Raises:
-        DataError, SchemaError: the data set does not fit the schema.
+        DataError, SchemaError: a data set does not fit the schema.
     """
+    data = data_sets[0]
     names = [name for name in schema.columns if name in data]
     if len(names) < data.shape[1]:
         other = next(str(name) for name in data if name not in schema.columns)
@@ -41,13 +44,20 @@ def code_book(schema: Schema, data: pd.DataFrame) -> Section:
             f"column {other!r} of the release is not in the schema; give the schema that the "
             "release was made with."
         )
-    typed = Schema({name: schema[name] for name in names}).validate(data, show_values=True)
-    entries = [_entry(schema[name], typed[name]) for name in names]
-    text = ["Shares, quartiles and pictures are those of the first synthetic data set."]
-    return Section("Code book", text, book=entries)
+    declared = Schema({name: schema[name] for name in names})
+    typed = [declared.validate(each, show_values=True) for each in data_sets]
+    entries = [_entry(schema[name], [each[name] for each in typed]) for name in names]
+    text = "Shares, quartiles and pictures are those of the synthetic rows"
+    if len(data_sets) > 1:
+        text += (
+            f" of {len(data_sets)} data sets together; beside a mean stand the least and the "
+            "largest of theirs, which show how uncertain it is"
+        )
+    return Section("Code book", [f"{text}."], book=entries)
 
 
-def _entry(column: Column, values: pd.Series) -> BookEntry:
+def _entry(column: Column, each: Sequence[pd.Series]) -> BookEntry:
+    values = pd.concat(each) if len(each) > 1 else each[0]
     kind = TYPES[column.type] + ("" if column.unit is None else f", {column.unit}")
     missing = "never"
     if column.optional:
@@ -82,6 +92,8 @@ def _entry(column: Column, values: pd.Series) -> BookEntry:
     ends = [_text(column, end, numbers) for end in (numbers.min(), numbers.max())]
     low, middle, high = (_text(column, value, numbers) for value in quartiles)
     parts = [f"median {middle}", f"middle half {low} to {high}"]
+    if column.calendar is None and numbers.min() < numbers.max():
+        parts.append(_mean(numbers, [float(one.mean()) for one in each if one.notna().any()]))
     if set(numbers) == {0, 1}:
         parts = [f"{k} {per_cent(float((numbers == k).mean()))}" for k in (0, 1)]
     return entry.drawn(_heights(column, numbers), "Histogram", parts, (ends[0], ends[1]))
@@ -96,6 +108,14 @@ def _range(column: Column) -> str:
         if end is not None
     ]
     return " to ".join(ends) if len(ends) == 2 else f"{ends[0]} or more"
+
+
+def _mean(numbers: Floats, means: Sequence[float]) -> str:
+    """Mean, and its range over data sets if there are several."""
+    mean, *ends = (
+        to_spread(value, float(numbers.std())) for value in (numbers.mean(), min(means), max(means))
+    )
+    return f"mean {mean}" + (f" ({ends[0]} to {ends[1]})" if len(means) > 1 else "")
 
 
 def _text(column: Column, value: float, numbers: Floats) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpbayes.core.errors import DataError, OutputError, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import PLENTY
 from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
 from dpbayes.pages.guarantee import guarantee, numbers, settings
@@ -75,6 +76,15 @@ def data_set(out: Path, schema: Schema | None = None, number: int = 1) -> pd.Dat
     return read_records(path, schema)
 
 
+def _several(
+    out: Path, schema: Schema | None, statement: Mapping[str, Any]
+) -> Sequence[pd.DataFrame]:
+    """Read the data sets of a release, or the first ones where they have very many values."""
+    first = data_set(out, schema)
+    most = min(int(statement["datasets"]), max(1, PLENTY // max(1, first.size)))
+    return [first, *(data_set(out, schema, number) for number in range(2, most + 1))]
+
+
 def public_page(
     out: Path, schema: Schema | None = None, date: datetime.date | None = None
 ) -> bytes:
@@ -89,7 +99,8 @@ def public_page(
         DataError, SchemaError: files of the release were edited, or the schema is another one.
     """
     statement = statement_of(out)
-    data = data_set(out, schema)
+    data_sets = _several(out, schema, statement)
+    data = data_sets[0]
     title, byline, what = TITLE, [], []
     sections = [guarantee(statement)]
     if schema is not None:
@@ -97,7 +108,7 @@ def public_page(
         byline = [schema.publisher] if schema.publisher else []
         what = [f"One row is {schema.unit_of_record}."] if schema.unit_of_record else []
         if not schema.guesses:
-            sections.append(code_book(schema, data))
+            sections.append(code_book(schema, data_sets))
     if date is not None:
         byline.append(f"{date:%Y-%m-%d}")
     path = out / RELEASE / STATEMENT
@@ -124,8 +135,8 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
     text = [
         *unit,
         "These data are synthetic: values were drawn from a model of confidential records. Columns "
-        "are near those of the records; relations between columns as far as the model and the "
-        "noise let them, and rare combinations need not be. "
+        "and relations between them are like those of the records as far as the model and the "
+        "noise let them; rare combinations need not be. "
         f"There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
     ]
     public = [str(name) for name in data if name not in made]

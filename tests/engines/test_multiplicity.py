@@ -365,7 +365,7 @@ generated quantities {
 """
 
 
-UNIFORM = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0, upper=3)}, rows=Rows.parse(40))
+UNIFORM = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0.5, upper=3)}, rows=Rows.parse(40))
 
 
 @pytest.mark.parametrize("candidates", [False, True])

@@ -57,8 +57,30 @@ def test_honest_programs_pass(name, tmp_path):
         "B": rng.normal(size=(20, 3)), "low": 0.0, "high": 3.0, "horizon": 3.0,
         "concentration": [1.0, 1.0],
     }  # fmt: skip
-    ends = {"y": (low, high)}
-    check(dpb.StanProgram.from_file(write(tmp_path, text)), data, private=["y"], ends=ends)
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    check(program, data, private=["y"], ends={"y": (low, high)}, chains=False)
+    inside = (low, high) if whole else (low + 0.001, high - 0.001)  # where log(y) has a gradient
+    check(program, data, private=["y"], ends={"y": inside})
+
+
+LOG_NORMAL = GOOD.replace("y - mu", "log(y) - mu").replace(
+    "log(2 * pi())", "log(2 * pi()) - log(y)"
+)
+
+
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_a_bound_without_a_gradient_is_refused_for_chains(end, tmp_path):
+    """One record there would leave chains without a direction, and a user without a release."""
+    text = LOG_NORMAL if end == "lower" else LOG_NORMAL.replace("log(y)", "log(4 - y)")
+    program, ends = dpb.StanProgram.from_file(write(tmp_path, text)), {"y": (0.0, 4.0)}
+    data = {"n": 30, "y": np.random.default_rng(2).uniform(1, 3, 30)}
+    with pytest.raises(dpb.ProgramError, match=f"at the {end} end .* no gradient.* score"):
+        check(program, data, ends=ends)
+    check(program, data, ends=ends, chains=False)
+    inside = "transformed data { vector[n] inside = fmin(fmax(y, 0.0005), 3.9995); }\nparameters {"
+    moved = text.replace("parameters {", inside, 1)
+    moved = moved.replace("log(y)", "log(inside)").replace("log(4 - y)", "log(4 - inside)")
+    check(dpb.StanProgram.from_file(write(tmp_path, moved)), data, ends=ends)
 
 
 CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"

@@ -437,6 +437,7 @@ def test_names_are_quoted_where_they_must_be(rows, text):
         (["pay ~ nobody"], "pay ~ age"),
         (["sex ~ age"], "pay ~ age"),  # levels are no outcome of least squares
         (["pay ~ grade"], "pay ~ age"),  # a factor to dpbayes, a number to the others
+        (["pay ~ sex * grade + sex"], "pay ~ sex"),
     ],
 )
 def test_the_example_is_a_regression_that_is_kept(kept, text):
@@ -541,7 +542,7 @@ def test_a_code_book_has_shares_of_levels_and_of_0_and_1():
     }
     data = pd.DataFrame({"b": [0, 1, 1, 1], "c": ["good", None, None, "bad"], "y": [1990] * 4})
     schema = dpb.Schema.from_dict({"columns": columns})
-    b, c, y = codebook.code_book(schema, data).book
+    b, c, y = codebook.code_book(schema, [data]).book
     assert b.parts == ["0 25.0%", "1 75.0%"]
     assert c.parts == ["bad 50.0%", "so so 0.0%", "good 50.0%"]
     assert list(c.heights) == [1, 0, 1]
@@ -549,3 +550,16 @@ def test_a_code_book_has_shares_of_levels_and_of_0_and_1():
     assert ("Type", "whole number, years") in y.facts
     assert ("Values", "1950 to 2014") in y.facts
     assert y.parts == ["median 1990", "middle half 1990 to 1990"]
+
+
+def test_a_code_book_is_of_all_data_sets():
+    schema = dpb.Schema.from_dict(
+        {"columns": {"s": {"type": "categorical", "levels": ["f", "m"]},
+                     "y": {"type": "count", "upper": 40}}}
+    )  # fmt: skip
+    sets = [pd.DataFrame({"s": ["f", "f"], "y": [0, 2]}), pd.DataFrame({"s": "m", "y": [8, 10]})]
+    section = codebook.code_book(schema, sets)
+    s, y = section.book
+    assert s.parts == ["f 50.0%", "m 50.0%"]
+    assert y.parts[-1] == "mean 5 (1 to 9)"
+    assert "of 2 data sets together" in section.text[0]

@@ -263,11 +263,13 @@ class Marginals(ModelFreeMechanism):
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
             faintest = facts["correlation that is kept, at least"] = parts.faintest(rows, budget)
             if faintest > FAINT:
+                optional = any(axis.column.optional for axis in axes)
+                fewer = ", and fewer where values are missing" if optional else ""
                 message = (
                     "Relations between two columns lose a third of their strength or more where "
                     f"their correlation is below {_correlation(faintest)}: the table of a pair has "
                     f"noise of sd {sd:,.0f} in each of {parts.most**2} cells, which hold "
-                    f"{cell:,.0f} records in the mean."
+                    f"{cell:,.0f} records in the mean{fewer}."
                 )
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
