@@ -85,7 +85,9 @@ def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for column in columns:
-        for value in (*(column.levels or _ends(column)), *([None] if column.optional else [])):
+        # On a continuous bound a density may be infinite, and just inside of it largest.
+        ends = column.levels or dict.fromkeys((*_ends(column), column.lower, column.upper))
+        for value in (*ends, *([None] if column.optional else [])):
             rows.append({**like.iloc[0].to_dict(), column.name: value})
     return pd.DataFrame(rows, columns=like.columns)
 

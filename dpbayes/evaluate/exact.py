@@ -163,7 +163,7 @@ def audit_exact(
     Args:
         most: largest number of neighbours to try.
         seed: seed of the answers, and of all that is computed from them.
-        seconds: time after which no other neighbour is started; one is always tried.
+        seconds: time after which no other neighbour is started; one of each kind is always tried.
     Raises:
         GuaranteeError: no record, or no neighbour to try.
     """
@@ -174,6 +174,7 @@ def audit_exact(
     guarantee, mechanism = synthesizer.guarantee(), synthesizer.mechanism
     paired = guarantee.each.rho > 0 and guarantee.for_datasets(2).draws > 1
     tried = _cases(base, most, pairs=paired)
+    kinds = {case.neighbour.adjacency for case in tried}
     if not tried:
         raise GuaranteeError("no record of the declared domain was found that keeps the rules.")
     posterior = mechanism.draws_posterior
@@ -208,7 +209,8 @@ def audit_exact(
             largest[neighbour.adjacency], case_claim
         ):
             largest[neighbour.adjacency] = answers.lost
-        if time.monotonic() - started > seconds:
+        kinds.discard(neighbour.adjacency)
+        if time.monotonic() - started > seconds and not kinds:
             break
     record = {str(k): v for k, v in worst.record.iloc[0].items()}
     spent = largest["add-remove"], largest["substitution"]
@@ -225,9 +227,11 @@ def _cases(base: Task, most: int, *, pairs: bool) -> list[_Case]:
     alike = base.of(base.records.iloc[[0] * len(base.records)].reset_index(drop=True))
     own_cases = [_Case(base, n) for n in neighbours(base.schema, base.records, most)]
     alike_cases = [_Case(alike, n) for n in neighbours(base.schema, alike.records, ALIKE)]
-    leading = [*own_cases[:1], *alike_cases[:1]]
+    kinds = {case.neighbour.adjacency: case for case in reversed(own_cases)}
+    leading = [*reversed(kinds.values()), *alike_cases[:1]]
     twice = [case._replace(datasets=2) for case in leading] if pairs else []
-    return [*leading, *twice, *own_cases[1:ALIKE], *alike_cases[1:], *own_cases[ALIKE:]]
+    others = [case for case in own_cases if not any(case is first for first in leading)]
+    return [*leading, *twice, *others[:ALIKE], *alike_cases[1:], *others[ALIKE:]]
 
 
 def _compared(

@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 import dpbayes as dpb
-from dpbayes.evaluate.candidates import neighbours
+from dpbayes.evaluate.candidates import extremes, neighbours
 from dpbayes.evaluate.exact import audit_exact, same
 from dpbayes.evaluate.questions import Lost, interview
 from dpbayes.privacy.noise import Noise
@@ -309,3 +309,20 @@ def test_neighbours_of_a_schema_with_rules_keep_public_values():
     assert len(tables) > 6
     for found in tables:
         assert found.table["z"].tolist() == records["z"].tolist()
+
+
+def test_both_kinds_of_neighbours_are_tried_however_long_it_takes():
+    columns = {"ill": {"type": "binary"}, "pay": {"type": "count", "upper": 9}}
+    records = pd.DataFrame({"ill": [0, 1] * 9, "pay": np.arange(18) % 10})
+    made = dpb.Synthesizer(dpb.Schema.from_dict({"columns": columns}), dpb.Laplace(1.0))
+    found = audit_exact(made, records, seconds=0)
+    assert found.neighbours == 2
+    assert found.add_remove.plain > 0
+    assert found.substitution.plain > 0
+
+
+def test_records_on_a_bound_and_just_inside_are_candidates():
+    column = dpb.Column("pay", "continuous", lower=0, upper=9)
+    found = extremes([column], pd.DataFrame({"pay": [4.0]}))["pay"].tolist()
+    assert {0.0, 9.0} <= set(found)
+    assert min(v for v in found if v > 0) < 1e-6
