@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -62,6 +64,17 @@ class SamplingProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextlib.contextmanager
+def progress_of(total: int, what: str, *, shown: bool) -> Iterator[Callable[[], None]]:
+    """Show a bar of the steps of a loop; gives a function to call after each."""
+    if not shown:
+        yield lambda: None
+        return
+    with _bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
 
 
 def _bar() -> Progress:

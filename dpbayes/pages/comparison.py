@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError
 from dpbayes.core.lazy import pd
+from dpbayes.engines.progress import progress_of
 from dpbayes.evaluate.utility import interval_overlap, utility
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
@@ -45,6 +46,7 @@ class PageTopic:
         keys, sensitive: columns that an intruder knows, and the column that it wants to know.
         formulas: formulas of regressions to fit to records and to synthetic rows.
         show_values: messages may show values of the records.
+        progress: show a bar of the data sets.
     """
 
     schema: Schema
@@ -54,6 +56,7 @@ class PageTopic:
     sensitive: str | None = None
     formulas: Sequence[str] = field(default_factory=tuple)
     show_values: bool = False
+    progress: bool = False
 
     def beside(self, released: pd.DataFrame) -> Whole:
         """Pair the records with the released rows, for the released columns."""
@@ -91,8 +94,12 @@ def sections(
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
     first = _measured(whole, question.formulas)
-    others = (_measured(other, question.formulas, gaps=True).outcomes for other in wholes)
-    outcomes = over_data_sets([first.outcomes, *others])
+    of_each, total = [first.outcomes], int(statement["datasets"]) - 1
+    with progress_of(total, "comparing data sets", shown=question.progress) as done:
+        for other in wholes:
+            of_each.append(_measured(other, question.formulas, gaps=True).outcomes)
+            done()
+    outcomes = over_data_sets(of_each)
     page_sections = [verdict(outcomes), _columns(whole, first), _together(whole, first, outcomes)]
     if question.formulas:
         page_sections.append(_regressions(first.fits))

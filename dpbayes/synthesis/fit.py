@@ -13,6 +13,7 @@ from dpbayes.core.markup import card
 from dpbayes.core.threads import one_thread
 from dpbayes.core.versions import versions
 from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.progress import progress_of
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.predictive import Check
@@ -260,17 +261,20 @@ class Fit(Generic[F_co]):
         shared, fitted = self._shared(datasets), self.fitted.for_datasets(datasets)
         outputs = fitted.draw_outputs(-(-datasets // shared), noise)
         frames = []
-        for number in range(datasets):
-            stop_if_interrupted()
-            if number % shared == 0:
-                output = next(outputs)
-            synthetic = fitted.synthetic(output, rows, noise.rng)
-            if len(synthetic) != rows:  # perhaps that of the records, which nothing has paid for
-                raise GuaranteeError(
-                    f"mechanism {self.mechanism.name!r} made another number of rows than it was "
-                    "asked for: ``synthetic`` has to return as many as its argument says."
-                )
-            frames.append(assemble(self.task.schema, self.task.table.public, synthetic, noise.rng))
+        with progress_of(datasets, "data sets", shown=self.task.settings.progress) as made:
+            for number in range(datasets):
+                stop_if_interrupted()
+                if number % shared == 0:
+                    output = next(outputs)
+                synthetic = fitted.synthetic(output, rows, noise.rng)
+                if len(synthetic) != rows:  # perhaps that of the records, which nothing paid for
+                    raise GuaranteeError(
+                        f"mechanism {self.mechanism.name!r} made another number of rows than it "
+                        "was asked for: ``synthetic`` has to return as many as its argument says."
+                    )
+                public = self.task.table.public
+                frames.append(assemble(self.task.schema, public, synthetic, noise.rng))
+                made()
         seeded = self.task.settings.seed is not None
         return replace(
             empty,

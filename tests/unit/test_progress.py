@@ -1,0 +1,24 @@
+"""Bars of progress."""
+
+import io
+
+from rich.console import Console
+
+from dpbayes.engines import progress
+
+
+def test_a_bar_counts_steps_on_a_terminal(monkeypatch):
+    shown = io.StringIO()
+    screen = Console(file=shown, force_terminal=True, width=100)
+    monkeypatch.setattr("rich.console.Console", lambda **_: screen)
+    with progress.progress_of(2, "data sets", shown=True) as done:
+        done()
+        done()
+    assert "data sets" in shown.getvalue()
+    assert "100%" in shown.getvalue()
+
+
+def test_nothing_is_shown_where_it_is_not_asked_for(capfd):
+    with progress.progress_of(2, "data sets", shown=False) as done:
+        done()
+    assert capfd.readouterr() == ("", "")
