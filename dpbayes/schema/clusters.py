@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,8 +67,10 @@ class Cluster:
                 return 0, pd.Series(dtype=object)
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         identifiers = records[self.column]
-        names = pd.Series([level_text(x) for x in identifiers], identifiers.index, dtype=object)
-        written = [name.strip() in {*NO_FIELD, *WRITTEN} for name in names]
+        # One person stays one, with blanks around or with accents written in two ways.
+        texts = [unicodedata.normalize("NFC", level_text(x)).strip() for x in identifiers]
+        names = pd.Series(texts, identifiers.index, dtype=object)
+        written = [name in {*NO_FIELD, *WRITTEN} for name in names]
         nobody = identifiers.isna() | np.array(written, dtype=bool)
         return int(nobody.sum()), names[~nobody]
 

@@ -355,8 +355,10 @@ def test_persons_are_counted_over_parts(size):
     good = pd.DataFrame({"person": ["a", "b", "c", "d", "e"] * 3, "x": 1})
     many = pd.concat([good, good.head(2)], ignore_index=True)
     nameless = many.assign(person=["", *many["person"][1:]])
+    # Persons whose names are written in two ways: with a blank, and é as one character and as two.
+    written = many.assign(person=[*good["person"].replace({"a": "\u00e9"}), "e\u0301", "b "])
     fitted(cut(good, size), schema)
-    for bad in (many, nameless, many.drop(columns="person")):
+    for bad in (many, nameless, written, many.drop(columns="person")):
         said = []
         for given in (bad, cut(bad, size)):
             with pytest.raises(DataError) as caught:
