@@ -533,7 +533,8 @@ class Expressions:
                 node,
                 "an index by records has to be data array[n] int<lower=1, upper=J>, and what is "
                 "indexed data, a parameter or, in transformed parameters or the model, a variable "
-                "with the size J: vector[J] effect = ...; (of a matrix[J, K] K has lower=1)",
+                "with the size J: vector[J] effect = ...; (of a matrix[J, K] K has lower=1). What "
+                "generated quantities index, too, declare in transformed parameters",
             )
         return Value(kind, True, index.sources, (), base.limits)
 
