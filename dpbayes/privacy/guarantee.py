@@ -418,6 +418,8 @@ class Guarantee:
                     f"{stated(self.loss.substitution().rho)} (substitution): these numbers add up "
                     "over releases, and ε at a δ follows from their sum. "
                 )
+                if self.cluster > 1:  # group privacy
+                    claim += f"They are of one record; of a person, {self.cluster**2} times that. "
             if self.draws < self.datasets:
                 claim += f"The data sets come from {self.draws} private draw(s). "
             claim += f"{self.parts} " if self.parts else ""
