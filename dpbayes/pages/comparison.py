@@ -94,7 +94,7 @@ def sections(
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
     first = _measured(whole, question.formulas)
-    of_each, total = [first.outcomes], int(statement["datasets"]) - 1
+    of_each, total = [first.outcomes], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:
             of_each.append(_measured(other, question.formulas, gaps=True).outcomes)

@@ -53,7 +53,7 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
         with _unedited(folder):
             sections = left_behind(folder, statement)
     else:
-        numbered = range(1, int(statement["datasets"]) + 1)
+        numbered = range(1, statement["datasets"] + 1)
         data_sets = (data_set(out, question.schema, number) for number in numbered)
         sections = comparison.sections(question, data_sets, statement)
     with _unedited(folder):

@@ -42,6 +42,8 @@ def statement_of(out: Path) -> dict[str, Any]:
         ) from None
     with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
         statement: dict[str, Any] = json.loads(content)
+        if not isinstance(statement["datasets"], int) or statement["datasets"] < 1:
+            raise ValueError("no number of data sets")
         shared = [guarantee(statement), settings(statement), _files(statement)]
         # Fails for a statement that lacks anything the pages need.
         Page("", numbers(statement), shared, warnings=notes(statement)).html()
@@ -81,7 +83,7 @@ def _several(
 ) -> Sequence[pd.DataFrame]:
     """Read the data sets of a release, or the first ones where they have very many values."""
     first = data_set(out, schema)
-    most = min(int(statement["datasets"]), max(1, PLENTY // max(1, first.size)))
+    most = min(statement["datasets"], max(1, PLENTY // max(1, first.size)))
     return [first, *(data_set(out, schema, number) for number in range(2, most + 1))]
 
 
