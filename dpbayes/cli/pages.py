@@ -74,8 +74,10 @@ def report(
         )
         try:
             return confidential_page(out, question)
-        except (DataError, InferenceError) as error:
-            raise type(error)(f"Confidential: {error}") from None
+        except InferenceError as error:
+            raise InferenceError(f"Confidential: {error}") from None
+        except DataError as error:  # or a kind of it, whose constructor takes other arguments
+            raise DataError(f"Confidential: {error}") from None
 
     write_pages(out, public_page(out, declared, None if date is None else date.date()), compared)
     if declared is None:

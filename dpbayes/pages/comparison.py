@@ -340,7 +340,8 @@ def _fitted(
 ) -> tuple[list[str], tuple[Floats, Floats]]:
     plain = data.astype({n: object for n in data if schema[str(n)].levels})
     with warnings.catch_warnings():  # the section says what is left out
-        warnings.simplefilter("ignore", UserWarning)
+        for kind in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", kind)
         result = fit(plain)
     return [str(name) for name in result.params.index], (
         np.asarray(result.params, dtype=float),

@@ -22,6 +22,8 @@ from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 MOST = 1000  # records of a person: group privacy multiplies ε by their number
 FILES = 64  # of hashes: of 10^9 records, 125 MB each, of which one at a time is in memory
 
+_UNSEEN = {"Cc", "Cf"}  # categories of control characters and of marks such as U+FEFF
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -67,8 +69,7 @@ class Cluster:
                 return 0, pd.Series(dtype=object)
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         identifiers = records[self.column]
-        # One person stays one, with blanks around or with accents written in two ways.
-        texts = [unicodedata.normalize("NFC", level_text(x)).strip() for x in identifiers]
+        texts = [_one_way(level_text(x)) for x in identifiers]
         names = pd.Series(texts, identifiers.index, dtype=object)
         written = [name in {*NO_FIELD, *WRITTEN} for name in names]
         nobody = identifiers.isna() | np.array(written, dtype=bool)
@@ -135,3 +136,13 @@ class Cluster:
     def to_plain(self) -> dict[str, Any]:
         """Plain mapping that ``parse`` reads back."""
         return {"column": self.column, "most": self.most}
+
+
+def _one_way(name: str) -> str:
+    """An identifier without what is not seen, so that one person stays one.
+
+    Accents and widths are written in one way (NFKC), marks and control characters are left out,
+    and blanks are single.
+    """
+    text = " ".join(unicodedata.normalize("NFKC", name).split())
+    return "".join(c for c in text if unicodedata.category(c) not in _UNSEEN).strip()

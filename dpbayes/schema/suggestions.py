@@ -101,7 +101,8 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         a, b = (calendars[name].steps(by_name[name]) for name in (first, second))
         both = ~(a.isna() | b.isna())
         if both.any() and (a <= b)[both].all() and (a < b)[both].any():
-            guesses[first].notes.append(f'True in all rows: rules = ["{first} <= {second}"]?')
+            rule = f"{_word(first)} <= {_word(second)}"
+            guesses[first].notes.append(f'True in all rows: rules = ["{rule}"]?')
 
 
 def _section(column: str, line: str) -> tuple[str, str]:

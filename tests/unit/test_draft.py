@@ -187,6 +187,8 @@ def test_what_columns_have_to_do_with_each_other():
     assert "Follows from 'town'" in notes["region"]
     assert "only_if = 'year == 1986'" in notes["asked"]
     assert 'rules = ["start <= end"]' in notes["start"]
+    apart = panel().rename(columns={"start": "first day"})
+    assert "`first day` <= end" in guesses(apart)["first day"].notes[0]
     assert [notes[name] for name in ("year", "wage", "town", "end")] == [""] * 4
 
 

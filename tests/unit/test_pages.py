@@ -252,6 +252,10 @@ def test_the_command(out, tmp_path):
     failed = runner.invoke(app, [*args, "--schema", str(tmp_path / "s.toml")])
     assert str(failed.exception).startswith("Confidential: ")
     assert (out / "release/report.html").exists()
+    people().assign(age=1000).to_csv(tmp_path / "r.csv", index=False)
+    failed = runner.invoke(app, [*args, "--schema", str(tmp_path / "s.toml")])
+    assert "Confidential: column 'age'" in str(failed.exception)
+    assert isinstance(failed.exception, DpbayesError)
     for wrong in (args, ["report", str(out), "--keys", "age"], ["report", str(tmp_path / "no")]):
         assert isinstance(runner.invoke(app, wrong).exception, DpbayesError)
 

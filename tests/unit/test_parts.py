@@ -357,8 +357,11 @@ def test_persons_are_counted_over_parts(size):
     nameless = many.assign(person=["", *many["person"][1:]])
     # Persons whose names are written in two ways: with a blank, and é as one character and as two.
     written = many.assign(person=[*good["person"].replace({"a": "\u00e9"}), "e\u0301", "b "])
+    unseen = many.assign(
+        person=[*good["person"].replace({"a": "A 1"}), "\ufeffA\u00a0 1", "\uff42\x00"]
+    )
     fitted(cut(good, size), schema)
-    for bad in (many, nameless, written, many.drop(columns="person")):
+    for bad in (many, nameless, written, unseen, many.drop(columns="person")):
         said = []
         for given in (bad, cut(bad, size)):
             with pytest.raises(DataError) as caught:
