@@ -203,7 +203,8 @@ class _Records:
     def __init__(self, model: EmbeddedModel, data: StanData) -> None:
         n = int(data["n"])
         names = with_rows(data) if model.program.bundled else rows_in(model.program)
-        columns = {k: np.asarray(data[k]) for k in names if k in data and k not in OF_TERMS}
+        given = {k: np.asarray(data[k]) for k in names if k in data and k not in OF_TERMS}
+        columns = {k: values for k, values in given.items() if values.shape[:1] == (n,)}
         counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
         padded = each_by_itself(model.program)
         size = RECORDS if padded else max(n, 1)

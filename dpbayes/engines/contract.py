@@ -131,8 +131,24 @@ def check_contract(
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     if chains:
-        AtEnds(program, reduced, probe.draws, ends, count, probe.rng).check_gradient()
+        check_gradient(program, model, _first(data, count), ends, seed)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
+
+
+def check_gradient(
+    program: StanProgram, model: CompiledModel, data: Mapping[str, Any], ends: Ends, seed: int = 1
+) -> None:
+    """Test that chains can move where all records are at an end of their domain.
+
+    Args:
+        data, ends: as in ``check_contract``.
+    Raises:
+        ProgramError: the program has no gradient there.
+    """
+    n = int(data["n"])
+    bound = model.bind({**data, **contract_defaults(n)})
+    draws = bound.random_points(POINTS, seed)
+    AtEnds(program, bound, draws, ends, n, np.random.default_rng(seed)).check_gradient()
 
 
 def _passed(names: str) -> tuple[str, ...]:

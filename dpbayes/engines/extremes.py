@@ -145,17 +145,16 @@ class AtEnds:
 
         A term that is clamped has none to give, but 0 times an infinite derivative is not 0: one
         record on a bound would leave the chains without a direction, and decide whether there is
-        a release. Points without a gradient for records in the middle are left out; one with a
-        gradient is enough (on programs without one at some points see docs/limits.md).
+        a release. One point with a gradient is enough: see docs/limits.md on programs that have
+        none at some points.
 
         Raises:
             ProgramError: it has none.
         """
         window = {"clip_lower": -1.0, "clip_upper": 1.0}
-        usual = self._has_gradient({**window, **self._all_at(_middle)})
         for name, place in (("lower", itemgetter(0)), ("upper", itemgetter(1))):
             at_end = self._has_gradient({**window, **self._all_at(place)})
-            if usual.any() and not (usual & at_end).any():
+            if not at_end.any():
                 raise broken(
                     self.program,
                     f"with {self._names} at the {name} end of the declared domain, target has no "
@@ -227,11 +226,6 @@ class AtEnds:
                 f"it fails with {self._names} at the ends of the declared domain. Every value of "
                 "the domain must have a log-likelihood, if only an infinite one.",
             ) from None
-
-
-def _middle(ends: tuple[Any, Any]) -> NDArray[Any]:
-    low, high = map(np.asarray, ends)
-    return np.asarray(low + (high - low) // 2 if low.dtype.kind == "i" else low + (high - low) / 2)
 
 
 def _size(values: Floats) -> Floats:

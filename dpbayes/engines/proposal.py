@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, ProgramError
-from dpbayes.core.lazy import special, stats, xr
+from dpbayes.core.lazy import linalg, special, stats, xr
 from dpbayes.engines.base import BY_RECORD, SamplerSettings, StanData, by_record
 from dpbayes.engines.choices import Candidates, Outcomes
 from dpbayes.engines.draws import make_draws, stacked
@@ -242,7 +242,13 @@ class _StudentT:
         )
 
     def log_density(self, points: Floats) -> Vector:
-        return np.atleast_1d(stats.multivariate_t(self.location, self.scale, TAILS).logpdf(points))
+        """Log density, by the root from which ``points`` come; SciPy's refuses narrow scales."""
+        d, root = self.location.size, np.linalg.cholesky(self.scale)
+        away = linalg.solve_triangular(root, (points - self.location).T, lower=True)
+        squares = (away**2).sum(axis=0)
+        constant = special.gammaln((TAILS + d) / 2) - special.gammaln(TAILS / 2)
+        constant -= d / 2 * math.log(TAILS * math.pi) + np.log(np.diag(root)).sum()
+        return np.atleast_1d(constant - (TAILS + d) / 2 * np.log1p(squares / TAILS))
 
 
 def _coarseness(away: Floats, spread: Floats) -> float:

@@ -478,6 +478,11 @@ def _bound(model: ModelChoice | Model | None, schema: Schema) -> Model | None:
             "the model was made for other columns or rules than those of this schema, and would "
             "use them as declared there: give the choice of a model, such as Regression(...)."
         )
+    if not model.program.bundled and model.schema.rows.public and not schema.rows.public:
+        raise GuaranteeError(
+            "the model was made for a public number of records, and its constants may have a value "
+            "for each: give the choice of a model, such as Program(...)."
+        )
     return model
 
 

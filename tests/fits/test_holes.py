@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.core.errors import EngineError
+from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.engines.candidates import LOWEST, UNIT, CandidatesEngine
 from dpbayes.mechanisms.posterior import records as binding
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
@@ -286,3 +286,49 @@ def test_an_anchor_is_not_refused_by_what_records_say(monkeypatch):
     monkeypatch.setattr(BoundRecords, "log_lik", lambda *_: iter([np.full(9, np.nan)]))
     stage = bind_stage(on, Stage(anchor="draw", window=(-0.5, 0.5)), drawn)
     assert (stage.anchor == 0).all()
+
+
+def test_a_model_of_public_rows_is_no_model_of_private_ones(tmp_path):
+    """Constants with a value for each row would tell n, by whether there is a release."""
+    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  vector[n] shift;")
+    text = text.replace("y - mu", "y - shift - mu")
+    choice = dpb.Program(write(tmp_path, text), "pay ~ 1", {"shift": np.zeros(50)})
+    public = schema("public", pay=PAY)
+    model = choice.on(public)
+    dpb.Synthesizer(public, dpb.Censored(1.0), model)
+    with pytest.raises(GuaranteeError, match="made for a public number of records"):
+        dpb.Synthesizer(schema(50, pay=PAY), dpb.Censored(1.0), model)
+
+
+def test_rows_that_are_asked_for_are_not_the_number_that_a_program_reads(tmp_path):
+    text = GOOD.replace("int<lower=1> n;", "int<lower=1> n;\n  int<lower=1> rows;")
+    text = text.replace("real mu;", "real total;").replace(
+        "mu ~ normal(0, 2);", "total ~ normal(0, 400);"
+    )
+    text = text.replace(
+        "model {", "transformed parameters {\n  real mu = total / rows;\n}\nmodel {"
+    )
+    made = dpb.Synthesizer(
+        schema(200, pay={**PAY, "lower": -10, "upper": 10}), dpb.Unweighted(),
+        dpb.Program(write(tmp_path, text), "pay ~ 1"), settings=SHORT,
+    )  # fmt: skip
+    records = pd.DataFrame({"pay": np.random.default_rng(1).normal(5, 1, 200)})
+    fit = made.fit(records, allow_nonconvergence=True)
+    release = fit.sample(1, rows=2000, accept="none", seed=1)
+    assert abs(release.datasets[0]["pay"].mean() - 5) < 0.6  # it was .5: eight errors of a mean
+
+
+@pytest.mark.parametrize("mechanism", [dpb.Score(4.0), dpb.Censored(4.0)])
+def test_what_needs_no_gradient_takes_a_program_without_one(mechanism, tmp_path):
+    text = GOOD.replace("y - mu", "log(y) - mu").replace("log(2 * pi())", "log(2 * pi()) - log(y)")
+    made = dpb.Synthesizer(
+        schema(60, pay=PAY), mechanism,
+        dpb.Program(write(tmp_path, text), "pay ~ 1"), settings=SHORT,
+    )  # fmt: skip
+    records = pd.DataFrame({"pay": np.random.default_rng(1).uniform(0.1, 0.9, 60)})
+    if mechanism.name == "score":
+        made.fit(records, allow_nonconvergence=True)
+        return
+    with pytest.raises(dpb.ProgramError, match="no gradient"):
+        made.fit(records)
+    made.with_engine(CandidatesEngine(100)).fit(records)

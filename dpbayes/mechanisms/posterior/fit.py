@@ -56,6 +56,7 @@ def fit_stages(
         DataError, ConvergenceError, EngineError, ProgramError.
     """
     records = task.shared(BoundRecords)
+    records.check_gradient()
     stages = stages_of(records.problem())
     # One seed for the unweighted fit, one for the draws between stages, one for each stage.
     _, between_stages, *seeds = np.random.SeedSequence(task.entropy).spawn(2 + len(stages))

@@ -22,7 +22,12 @@ from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, CandidateSource
-from dpbayes.engines.contract import ContractReport, check_contract, contract_defaults
+from dpbayes.engines.contract import (
+    ContractReport,
+    check_contract,
+    check_gradient,
+    contract_defaults,
+)
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.base import Task
@@ -75,14 +80,17 @@ def check_on_made_up(
     Raises:
         ProgramError, DataError: as ``check_contract``.
     """
-    count = CHECKED if threads == 1 else BLOCKS
-    artificial = made_up(schema, count, np.random.default_rng(CHECKED))
-    data = model.data(artificial, rows)
-    data |= model.constants_at(np.arange(count) % max(1, rows), rows)
+    data = _made_up_data(model, schema, rows, CHECKED if threads == 1 else BLOCKS)
     return check_contract(
         model.program, compiled, data,
         private=model.private, threads=threads, ends=model.ends(), chains=chains,
     )  # fmt: skip
+
+
+def _made_up_data(model: Model, schema: Schema, rows: int, count: int) -> dict[str, Any]:
+    """Program data of ``count`` made-up records."""
+    data = model.data(made_up(schema, count, np.random.default_rng(CHECKED)), rows)
+    return {**data, **model.constants_at(np.arange(count) % max(1, rows), rows)}
 
 
 class BoundRecords:
@@ -113,9 +121,21 @@ class BoundRecords:
         self._compiled = task.engine.compile(program)
         if not program.bundled:
             threads = task.settings.threads_per_chain
-            chains = task.engine.draw == "chain"
-            check_on_made_up(self.model, self._compiled, task.schema, task.rows, threads, chains)
+            check_on_made_up(
+                self.model, self._compiled, task.schema, task.rows, threads, chains=False
+            )
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
+
+    def check_gradient(self) -> None:
+        """Check that chains can sample a user's program where made-up records are on a bound.
+
+        Raises:
+            ProgramError: it has no gradient there.
+        """
+        program, task = self.model.program, self.task
+        if not program.bundled and task.engine.draw == "chain":
+            data = _made_up_data(self.model, task.schema, task.rows, CHECKED)
+            check_gradient(program, self._compiled, data, self.model.ends())
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
         """Reduce the data to unique records with frequencies, where the program supports it.
@@ -146,8 +166,12 @@ class BoundRecords:
         return self.blank_of(self.task.rows)
 
     def blank_of(self, rows: int) -> BoundModel:
-        """Bind the program to ``rows`` rows with constants for every confidential value."""
-        return self._compiled.bind(blank_data(self.model, self.task.records, rows))
+        """Bind the program to ``rows`` rows with constants for every confidential value.
+
+        What the program reads as the public number of rows stays that of the fit.
+        """
+        data = blank_data(self.model, self.task.records, rows)
+        return self._compiled.bind({**data, "rows": self.task.rows} if "rows" in data else data)
 
     def blank_block(self, public: pd.DataFrame) -> BoundModel:
         """Bind the program to these public rows with constants for every confidential value.
