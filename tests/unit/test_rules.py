@@ -375,3 +375,14 @@ def test_a_public_column_is_not_asked_by_a_confidential_one():
         {"sick": public, "days": {**days, "public": True}},
     ):
         assert dpb.Schema.from_dict({"columns": columns}).asked
+
+
+def test_a_column_that_follows_from_the_public_values_at_hand_is_refused():
+    """By rules that leave others free: children do not work, and here all are children."""
+    columns = {"age": {"type": "count", "upper": 90, "public": True}, "works": {"type": "binary"}}
+    schema = dpb.Schema.from_dict({"rules": ["age >= 15 or works == 0"], "columns": columns})
+    made = dpb.Synthesizer(schema, dpb.Marginals(1.0))
+    some = pd.DataFrame({"age": [*range(10), *range(20, 40)], "works": [0] * 10 + [0, 1] * 10})
+    made.fit(some)
+    with pytest.raises(SchemaError, match="'works' one value beside the public columns"):
+        made.fit(pd.DataFrame({"age": [3, 9, 14] * 10, "works": 0}))

@@ -190,12 +190,8 @@ class Marginals(ModelFreeMechanism):
         if not any(axis.column.public for axis in structure.axes.values()):
             if structure.bonds:
                 structure.spare(0, {}, NO_CODES)
-        elif name := structure.told():
-            raise SchemaError(
-                f"the rules together leave the confidential column {name!r} one value beside the "
-                "public columns, and it would be released as it is. Declare it public, make one of "
-                "the public columns confidential, or leave it out of the schema."
-            )
+        else:
+            structure.refuse_told()
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
         """Fine levels of each drawn column, public columns first, computed from public facts.
@@ -426,6 +422,8 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         self._spare = None
         if self.structure.bonds:
             self._spare = self.structure.spare(len(table), self._values, self.public_codes)
+            if public_axes:  # as they are, and not only as they might be
+                self.structure.refuse_told(self._values, self.public_codes)
         self.columns = mechanism.levels(self.cells.axes)
         for j in range(len(public_axes)):
             shares = _shares(self.public_codes[:, j], self.columns[j].size)

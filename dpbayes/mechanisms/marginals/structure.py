@@ -24,7 +24,7 @@ from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
 
 TRIED = 1000  # rows by which ``Structure.spare`` looks for one that keeps the rules
 AGAIN = 50  # times that rows are drawn again which cannot keep the rules
-_BESIDE, _ENOUGH = 200, 10  # rows that ``Structure.told`` varies, and that it decides by
+_BESIDE, _ENOUGH = 200, 10  # rows that ``Structure.refuse_told`` varies, and that it decides by
 _REDRAWS = 20  # times that a value inside its level is drawn again
 _EACH = 64  # levels of fewer whole numbers are tried number by number
 _NEAR = 1e-6  # tolerance between a computed value and the released one, in steps of its grid
@@ -200,25 +200,43 @@ class Structure:
             )
         return walk, levels
 
-    def told(self) -> str | None:
-        """Name of a confidential column of which rules and public columns leave one value; or None.
+    def refuse_told(self, values: Values | None = None, codes: Ints | None = None) -> None:
+        """Refuse a schema if rules and public columns leave a confidential column one value.
 
         Rows that keep the rules are made up, and others with the same public values, from public
         facts alone: a column is told if no two of them differ in it. Where it is missing, it tells
         nothing.
+
+        Args:
+            values: public values of the records by column; by default they are made up, too.
+            codes: their levels, shape (records, public columns).
+        Raises:
+            SchemaError: a column is told.
         """
+        name = self._told(values, codes)
+        if name is not None:
+            raise SchemaError(
+                f"the rules together leave the confidential column {name!r} one value beside the "
+                "public columns, and it would be released as it is. Declare it public, make one of "
+                "the public columns confidential, or leave it out of the schema."
+            )
+
+    def _told(self, values: Values | None, codes: Ints | None) -> str | None:
         public = {name for name, axis in self.axes.items() if axis.column.public}
         bound = frozenset[str]().union(*(bond.names for bond in self.bonds))
         tied = (bound | set(self.computed)) - public
         if not tied:
             return None
         rng = np.random.default_rng(1)
-        whole = copy.copy(self)  # public columns are made up here, so that rules among them count
-        whole.bonds = self._all_bonds
-        walk = Walk(whole, TRIED, {})
-        levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
-        chosen = np.flatnonzero(~walk.dead)[:_BESIDE]
-        values = {name: walk.values[name][chosen] for name in public}
+        if values is None or codes is None:
+            whole = copy.copy(self)  # public columns are made up, so that rules among them count
+            whole.bonds = self._all_bonds
+            walk = Walk(whole, TRIED, {})
+            levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
+            chosen, values = np.flatnonzero(~walk.dead)[:_BESIDE], walk.values
+        else:
+            levels, chosen = codes, rng.permutation(len(codes))[:_BESIDE]
+        values = {name: values[name][chosen] for name in public}
         first = {name: np.full(len(chosen), np.nan) for name in tied}
         times = {name: np.zeros(len(chosen), dtype=np.int64) for name in tied}
         free: set[str] = set()
