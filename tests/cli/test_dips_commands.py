@@ -231,7 +231,7 @@ def test_a_delta_that_buys_nothing_is_not_taken(six):
 
 def test_a_ledger_pays_for_a_delta_only_at_one(six):
     for account, *delta in (("pure",), ("both", "--delta", 1e-9)):
-        dpbayes("ledger", "create", six / "l.db", "--account", account, "--epsilon", 2.5, *delta)
+        dpbayes("ledger", "create", six / "l.db", "--account", account, "--epsilon", 3.5, *delta)
     paid = ("--ledger", six / "l.db", "--account")
     refused = whole(six, "--delta", 1e-6, *paid, "pure")
     assert refused.returncode == 2
@@ -242,7 +242,9 @@ def test_a_ledger_pays_for_a_delta_only_at_one(six):
     assert pure.returncode == 0, pure.stderr
     done = whole(six, "--delta", 1e-6, *paid, "both", out="b")
     assert done.returncode == 0, done.stderr
-    assert "(add-remove) at δ = 1e-09 (mixed)" in " ".join(done.stdout.split())
+    assert "(add-remove) at δ = 1e-09 (mixed: by its part of the budget)" in " ".join(
+        done.stdout.split()
+    )
     history = dpbayes("ledger", "history", six / "l.db").stdout
     assert "ε = 1" in history
     assert "ρ = 0.02436" in history
