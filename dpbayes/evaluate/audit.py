@@ -143,7 +143,9 @@ class _Search:
         fit, table = self.fit, self.original
         last, ours = self.sampled[-1], self.ours[-1]
         ranked = _search(fit, last, self.points, ours, self.count, self.rng)
-        finalists = pd.concat([ranked.head(FINALISTS), extremes(fit.synthesised, ranked)])
+        finalists = pd.concat(
+            [ranked.head(FINALISTS), extremes(fit.synthesised, ranked, bounds=True)]
+        )
         record = ranked.iloc[0]
         # Replace the record nearest to the median: one extreme for one ordinary record.
         place = ordinary(fit.synthesised[0], fit.records) if len(fit.records) else None

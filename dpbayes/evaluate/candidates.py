@@ -77,16 +77,20 @@ def ordinary(column: Column, records: pd.DataFrame) -> int:
     return int(np.nanargmin(np.abs(numbers - np.nanmedian(numbers))))
 
 
-def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
+def extremes(
+    columns: Sequence[Column], like: pd.DataFrame, *, bounds: bool = False
+) -> pd.DataFrame:
     """Records with each of these columns at each end of its domain, or at each level.
 
     Args:
         like: records of the domain; the first supplies the values of all other columns.
+        bounds: also records on the bounds of continuous columns, where a density may be infinite;
+            just inside it may be largest.
     """
     rows = []
     for column in columns:
-        # On a continuous bound a density may be infinite, and just inside of it largest.
-        ends = column.levels or dict.fromkeys((*_ends(column), column.lower, column.upper))
+        exact = (column.lower, column.upper) if bounds and not column.levels else ()
+        ends = dict.fromkeys((*(column.levels or _ends(column)), *exact))
         for value in (*ends, *([None] if column.optional else [])):
             rows.append({**like.iloc[0].to_dict(), column.name: value})
     return pd.DataFrame(rows, columns=like.columns)

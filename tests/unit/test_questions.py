@@ -323,6 +323,6 @@ def test_both_kinds_of_neighbours_are_tried_however_long_it_takes():
 
 def test_records_on_a_bound_and_just_inside_are_candidates():
     column = dpb.Column("pay", "continuous", lower=0, upper=9)
-    found = extremes([column], pd.DataFrame({"pay": [4.0]}))["pay"].tolist()
+    found = extremes([column], pd.DataFrame({"pay": [4.0]}), bounds=True)["pay"].tolist()
     assert {0.0, 9.0} <= set(found)
     assert min(v for v in found if v > 0) < 1e-6
