@@ -79,10 +79,9 @@ def data_set(out: Path, schema: Schema | None = None, number: int = 1) -> pd.Dat
 
 
 def _several(
-    out: Path, schema: Schema | None, statement: Mapping[str, Any]
+    out: Path, schema: Schema, statement: Mapping[str, Any], first: pd.DataFrame
 ) -> Sequence[pd.DataFrame]:
-    """Read the data sets of a release, or the first ones where they have very many values."""
-    first = data_set(out, schema)
+    """Add the other data sets of a release to the first, as far as there is room for them."""
     most = min(statement["datasets"], max(1, PLENTY // max(1, first.size)))
     return [first, *(data_set(out, schema, number) for number in range(2, most + 1))]
 
@@ -101,8 +100,7 @@ def public_page(
         DataError, SchemaError: files of the release were edited, or the schema is another one.
     """
     statement = statement_of(out)
-    data_sets = _several(out, schema, statement)
-    data = data_sets[0]
+    data = data_set(out, schema)
     title, byline, what = TITLE, [], []
     sections = [guarantee(statement)]
     if schema is not None:
@@ -110,7 +108,7 @@ def public_page(
         byline = [schema.publisher] if schema.publisher else []
         what = [f"One row is {schema.unit_of_record}."] if schema.unit_of_record else []
         if not schema.guesses:
-            sections.append(code_book(schema, data_sets))
+            sections.append(code_book(schema, _several(out, schema, statement, data)))
     if date is not None:
         byline.append(f"{date:%Y-%m-%d}")
     path = out / RELEASE / STATEMENT

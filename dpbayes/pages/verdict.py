@@ -62,7 +62,7 @@ class Comparison:
 
 
 def over_data_sets(outcomes: Sequence[Sequence[Comparison]]) -> list[Comparison]:
-    """Put together the comparisons of several data sets; those of the first that all may have."""
+    """Join the comparisons of several data sets, for all that the first one has."""
     found: dict[tuple[str, str], tuple[float, ...]] = {}
     for outcome in itertools.chain.from_iterable(outcomes):
         key = (outcome.kind, outcome.name)
