@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dpbayes.cli.streams import is_terminal, say, say_done, say_table
+from dpbayes.cli.streams import say, say_done, say_table, shows_progress
 from dpbayes.core.lazy import pd
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
@@ -35,7 +35,7 @@ def demo(
     from dpbayes.demo.run import run_demo  # draws figures
     from dpbayes.pages.readers import PAGE
 
-    result = run_demo(quick=quick, progress=is_terminal(), out=out)
+    result = run_demo(quick=quick, progress=shows_progress(), out=out)
     say(f"\n{result.title}\n")
     say_table(_table(result.table))
     say("\nGuarantee of one data set")

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dpbayes.cli.models import ModelOptions, required
-from dpbayes.cli.streams import say
+from dpbayes.cli.streams import say, shows_progress
 from dpbayes.core.cluster import on_cluster
 from dpbayes.core.errors import (
     DataError,
@@ -358,7 +357,7 @@ class SamplerOptions:
             threads_per_chain=self.threads,
             adapt_delta=self.adapt_delta,
             max_treedepth=self.max_treedepth,
-            progress=sys.stderr.isatty(),
+            progress=shows_progress(),
         )
 
     def build_engine(self) -> str | Engine:

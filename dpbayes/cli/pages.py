@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
-from dpbayes.cli.streams import is_terminal, say
+from dpbayes.cli.streams import say, shows_progress
 from dpbayes.cli.whole import Holdout, Sensitive, names_of
 from dpbayes.core.errors import DataError, InferenceError, SchemaError
 from dpbayes.schema import Schema
@@ -70,7 +70,7 @@ def report(
             sensitive,
             formula or (),
             show_values,
-            is_terminal(),
+            shows_progress(),
         )
         try:
             return confidential_page(out, question)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import InputOptions, refuse_confidential
-from dpbayes.cli.streams import is_terminal, say, say_error, say_table
+from dpbayes.cli.streams import say, say_error, say_table, shows_progress
 from dpbayes.core.errors import SchemaError
 from dpbayes.mechanisms.forecast import COUNTED, DISTANCE
 from dpbayes.privacy.accounting import stated, stated_left
@@ -85,7 +85,7 @@ def plan(
         reference=None if reference is None else source.read(reference, schema),
         model=model.choice() if model.given else None,
         runs=runs,
-        say=(lambda name: say_error(f"trying {name} ...")) if is_terminal() else (lambda _: None),
+        say=lambda name: say_error(f"trying {name} ...") if shows_progress() else None,
     )
     _say_accuracy(result, totals, datasets)
     _say_kept(result, reference is None)

@@ -149,6 +149,6 @@ def say_error(text: str) -> None:
     print(spelled(text), file=sys.stderr)
 
 
-def is_terminal() -> bool:
-    """True if standard output is a terminal, not a file or a pipe."""
-    return _console.is_terminal
+def shows_progress() -> bool:
+    """True if standard error, which takes the progress, is a terminal, not a file or a pipe."""
+    return sys.stderr.isatty()

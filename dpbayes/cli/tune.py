@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import InputOptions, ShowValues
-from dpbayes.cli.streams import say, say_done
+from dpbayes.cli.streams import say, say_done, shows_progress
 from dpbayes.core.errors import OutputError
 from dpbayes.engines import SamplerSettings
 from dpbayes.mechanisms import Unweighted
@@ -44,7 +43,7 @@ def tune(
     if os.path.exists(out):
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
     check_writable(out.parent)
-    settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
+    settings = SamplerSettings(seed=seed, progress=shows_progress())
     synthesizer = model.synthesizer(Unweighted(), settings=settings)
     records = source.read(reference, synthesizer.schema)
     synthesizer.schema.validate(records, show_values=show_values)

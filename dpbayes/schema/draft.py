@@ -154,6 +154,10 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
         if labels:
             known = ", ".join(f"{level_text(code)!r} {label!r}" for code, label in labels.items())
             guess.notes.append(f"Labels of single codes, perhaps of missing values: {known}.")
+    if guess.entry and len(present) == len(values) > 1 and present.nunique() == 1:
+        guess.notes.append(
+            "The same value in every row: leave it out, and add it to the synthetic rows?"
+        )
     if len(present) < len(values) and guess.entry and "missing" not in guess.entry:
         guess.say("missing", True, "some rows have no value; for codes that say so, a list of them")
     return guess
@@ -235,7 +239,7 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
             )
     else:
         guess.say("type", "continuous", "numbers")
-        if spikes := _spikes(numbers):
+        if numbers.nunique() > 1 and (spikes := _spikes(numbers)):
             shown = ", ".join(f"{value:g}" for value in spikes)
             guess.notes.append(
                 f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "

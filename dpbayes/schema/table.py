@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -321,21 +320,16 @@ class Schema:
             return
         values = {name: numbers_of(self[name], column) for name, column in typed.items()}
         rows = len(next(iter(values.values())))
-        checks = [
-            (~rule.holds(values), "", f"rows break the rule {rule.text!r}") for rule in self.kept
-        ]
+        broken = {f"break the rule {rule.text!r}": ~rule.holds(values) for rule in self.kept}
         for name, rule in self.asked.items():
             asked, present = rule.true(values), ~np.isnan(values[name])
             only = f"only_if = {rule.text!r}"
             needed = asked & ~present & (not self[name].missing)
-            checks += [
-                (present & ~asked, name, f"rows have a value where {only} does not hold"),
-                (needed, name, f"rows have none where {only} holds"),
-            ]
-        for number, (bad, name, problem) in enumerate(checks):
-            if bad.any():
-                words = functools.partial(_broken, name, problem)
-                raise Refusal((2, number), {name: int(bad.sum())}, rows, words)
+            broken[f"have a value in {name!r} where {only} does not hold"] = present & ~asked
+            broken[f"have none in {name!r} where {only} holds"] = needed
+        counts = {problem: int(bad.sum()) for problem, bad in broken.items() if bad.any()}
+        if counts:
+            raise Refusal((2,), counts, rows, _broken)
 
 
 def require_schema(schema: object) -> None:
@@ -344,10 +338,9 @@ def require_schema(schema: object) -> None:
     expect(schema, Schema, "schema", expected, SchemaError)
 
 
-def _broken(name: str, problem: str, counts: Mapping[str, int], rows: int, shown: Shown) -> str:
-    where = f"column {name!r}: " if name else ""
-    remedy = "Correct the records, or the schema from public knowledge."
-    return f"{where}{counts[name]} {problem}. {remedy}"
+def _broken(counts: Mapping[str, int], rows: int, shown: Shown) -> str:
+    found = "; ".join(f"{count:,} rows {problem}" for problem, count in counts.items())
+    return f"{found}. Correct the records, or the schema from public knowledge."
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:

@@ -129,6 +129,9 @@ def test_rules_of_a_schema_are_kept_by_the_records(tmp_path):
     bad = good.assign(start=good["end"] + 1)
     with pytest.raises(DataError, match="40 rows break the rule 'start <= end'"):
         schema.validate(bad)
+    worse = bad.assign(net=bad["net"] + np.r_[np.ones(3), np.zeros(37)])
+    with pytest.raises(DataError, match="40 rows break the rule 'start <= end'; 3 rows break the"):
+        schema.validate(worse)
     with pytest.raises(SchemaError, match="they may exclude every one"):
         made_up(dpb.Schema(schema.columns, rules=("age > 99",)), 1, np.random.default_rng(1))
 
@@ -186,9 +189,9 @@ def test_asked_only_of_some():
     schema = dpb.Schema.from_dict(tree)
     records = made_up(schema, 50, np.random.default_rng(2))
     assert (records["spouse"].isna() == (records["married"] == "no")).all()
-    with pytest.raises(DataError, match=r"have a value where only_if = .* does not hold"):
+    with pytest.raises(DataError, match=r"have a value in 'spouse' where only_if = .* does not hold"):
         schema.validate(records.assign(spouse=3))
-    with pytest.raises(DataError, match=r"have none where only_if = .* holds"):
+    with pytest.raises(DataError, match=r"have none in 'spouse' where only_if = .* holds"):
         schema.validate(records.assign(spouse=np.nan))
     tree["columns"]["spouse"]["missing"] = True
     dpb.Schema.from_dict(tree).validate(records.assign(spouse=np.nan))
