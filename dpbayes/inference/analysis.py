@@ -73,9 +73,10 @@ def read_release(directory: str | Path) -> ReleasedData:
             count = int(statement["datasets"])
             if count < 1:
                 raise ValueError
-            frames = tuple(_read_table(directory, f"synthetic_{i}") for i in range(1, count + 1))
             mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
             settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))
+            names = [f"synthetic_{i}" for i in range(1, count + 1)]
+            frames = tuple(_read_table(directory, name, levels) for name in names)
             return ReleasedData(frames, mechanism, basis, settings, levels)
     except OSError as error:
         inside = next((path.parent for path in directory.glob(f"*/{STATEMENT}")), None)
@@ -86,12 +87,22 @@ def read_release(directory: str | Path) -> ReleasedData:
         ) from None
 
 
-def _read_table(directory: Path, name: str) -> pd.DataFrame:
-    """Read one data set; only CSV leaves the column types to pandas."""
+def _read_table(directory: Path, name: str, levels: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """Read one data set.
+
+    In CSV only an empty field is a missing value, and a field of a column with levels is the level
+    that is written so: None, NA and 01 may be levels.
+    """
     path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
     if path.suffix == ".csv":
+        texts = dict.fromkeys(levels, str)
         with open_regular(path) as stream:
-            return pd.read_csv(stream)
+            table = pd.read_csv(stream, keep_default_na=False, na_values=[""], dtype=texts)
+        for column in table.columns.intersection(list(levels)):
+            known = {str(level): level for level in levels[column]}
+            values = [known.get(value, value) for value in table[column]]
+            table[column] = pd.Series(values, index=table.index, dtype=object).infer_objects()
+        return table
     # Whole numbers beside missing ones are objects as read, and floats for a model.
     return read_records(path).infer_objects()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -17,7 +17,10 @@ from dpbayes.synthesis.release import POSTERIOR
 _FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
 # How Python and R read a data set into a data frame, by the file's ending.
 READ = {
-    ".csv": ("pd.read_csv(file)", "read.csv(file, check.names = FALSE)"),
+    ".csv": (
+        'pd.read_csv(file, keep_default_na=False, na_values=""TEXTS)',
+        'read.csv(file, check.names = FALSE, na.strings = ""TEXTS)',
+    ),
     ".parquet": ("pd.read_parquet(file)" + _FLOATS, "arrow::read_parquet(file)"),
     ".feather": ("pd.read_feather(file)" + _FLOATS, "arrow::read_feather(file)"),
     ".dta": ("pd.read_stata(file)", "haven::read_dta(file)"),
@@ -47,6 +50,7 @@ df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
 variance <- ifelse(variance > 0, variance, SCALEwithin)""",
     ),
 }
+TRUTH = ("true", "false", "t", "f")
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
 _DPBAYES = """\
 from dpbayes.inference import analyse
@@ -134,12 +138,13 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = public_settings.get("public_rows", len(data)) or len(data)
     formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
-    code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size)
+    texts = _texts(statement.get("levels", {}))
+    code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size, texts)
     return Section("How to analyse them", text, code=code)
 
 
 def _programs(
-    formulas: list[str | None], ending: str, m: int, rule: str, scale: float
+    formulas: list[str | None], ending: str, m: int, rule: str, scale: float, texts: list[str]
 ) -> list[Code]:
     """Fill the programs in.
 
@@ -149,11 +154,15 @@ def _programs(
         m: number of data sets to combine.
         rule: by which to combine them.
         scale: size of a data set, relative to the records.
+        texts: columns that programs would not read as the texts that they are.
     """
     if None in formulas or ending not in READ:
         return []
     own, patsy = map(str, formulas)
     in_python, in_r = READ[ending]
+    types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
+    in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
+    in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
     factor = "" if scale == 1 else f"{scale:.6g} * "
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
@@ -166,6 +175,18 @@ def _programs(
     if m == 1:
         return programs
     return [Code("Python, with dpbayes", _DPBAYES.format(formula=own)), *programs]
+
+
+def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Columns whose levels are texts that look like numbers or like truth values."""
+    texts = {name: [v for v in found if isinstance(v, str)] for name, found in levels.items()}
+    return [
+        name
+        for name, found in texts.items()
+        if found
+        and not _ODD & set(name)
+        and all(pd.notna(pd.to_numeric(v, errors="coerce")) or v.lower() in TRUTH for v in found)
+    ]
 
 
 def example(

@@ -25,7 +25,7 @@ from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.records.overlap import Identity
 from dpbayes.schema.rows import check_room
 from dpbayes.synthesis.choice import CHOICE, check_candidates, choice_loss, of_record
-from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.fit import Fit, refuse_other_rows
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizers
 
@@ -184,14 +184,10 @@ class Job:
 
     def _validated(self, records: Frame | Chunks) -> Table:
         """Validate the records for this job, before a choice is paid for."""
-        schema = self.candidates[0].schema
         table = self.candidates[0].table(records, show_values=self.show_values)
-        public = [column.name for column in schema.columns.values() if column.public]
-        if public and self.rows not in (None, len(table)):
-            raise GuaranteeError(
-                f"`rows` = {self.rows}: column {public[0]!r} is public and released as it "
-                "is, so there are as many rows as records. Leave `rows` out."
-            )
+        for candidate in self.candidates if self.rows is not None else ():
+            assert self.rows is not None
+            refuse_other_rows(candidate.schema, candidate.model, self.rows, len(table))
         return table
 
     def _warnings(self, records: int) -> tuple[str, ...]:

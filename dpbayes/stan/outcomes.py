@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
 from dpbayes.schema import Column
+from dpbayes.schema.columns import MOST_LEVEL
 
 
 def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
@@ -24,19 +25,28 @@ def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
     return np.asarray(values)
 
 
+def codes_of(column: Column) -> tuple[int, int]:
+    """First and last code of a column with levels."""
+    first = 0 if column.type == "binary" else 1
+    return first, first + len(column.levels) - 1
+
+
 def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
     """Convert numbers of a Stan program to outcomes; the inverse of ``encode_outcome``.
 
-    Numbers outside the declared bounds are set to the bound, which is public: such post-processing
-    costs no privacy.
+    Numbers outside the declared bounds or levels are set to the nearest one, and what is no number
+    counts as 0: such post-processing costs no privacy, and cannot fail after a release is paid for.
     """
+    y = np.where(np.isnan(y), 0.0, y)
     if column.levels:
-        codes = np.asarray(np.rint(y), dtype=np.int64) - (0 if column.type == "binary" else 1)
+        first, last = codes_of(column)
+        codes = np.rint(np.clip(y, first, last)).astype(np.int64) - first
         return pd.Series(np.asarray(column.levels, dtype=object)[codes], name=column.name)
     lower = -math.inf if column.lower is None else column.lower
     upper = math.inf if column.upper is None else column.upper
     y = np.clip(y, lower, upper)
     if column.type == "count":
+        y = np.clip(y, 0, MOST_LEVEL)
         y = np.rint(y).astype(np.int64)
     return pd.Series(y, name=column.name)
 

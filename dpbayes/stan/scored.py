@@ -137,7 +137,8 @@ class _Scored(PieceOfProgram):
             "functions": "\n".join((*self.functions(), *functions)),
             "data": f"{self.inside('data')}\n{data}",
             **{name: self.inside(name) for name in BLOCKS},
-            "model": text[:start].strip("\n") + "\n" + model + text[end:],
+            # In braces, as it may be what an `if` decides on.
+            "model": text[:start].strip("\n") + "{\n" + model + "\n}" + text[end:],
         }
         parts["parameters"] += f"\n{PARAMETER}"
         listing = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())

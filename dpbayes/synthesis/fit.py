@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+import numpy as np
+
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.interrupts import stop_if_interrupted
 from dpbayes.core.lazy import pd, xr
@@ -19,14 +21,29 @@ from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.predictive import Check
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
-from dpbayes.schema import Column
+from dpbayes.schema import Column, Schema
 from dpbayes.schema.rows import check_room
+from dpbayes.stan.model import Model
 from dpbayes.synthesis.release import Release, assemble
 from dpbayes.synthesis.saved_fit import parameters, plotted, save
 
 if TYPE_CHECKING:
     import arviz_stats
     from matplotlib.figure import Figure
+
+
+def refuse_other_rows(schema: Schema, model: Model | None, rows: int, records: int) -> None:
+    """Raise GuaranteeError if data sets must have as many rows as there are records, and do not."""
+    if rows == records:
+        return
+    public = [f"column {c.name!r} is public and" for c in schema.columns.values() if c.public]
+    given = () if model is None else model.constants_at(np.arange(records), records)
+    fixed = (*public, *(f"constant {name!r} has a value for each record and" for name in given))
+    if fixed:
+        raise GuaranteeError(
+            f"rows = {rows}: {fixed[0]} is used as it is, so there are as many rows as records. "
+            "Leave rows out."
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -334,12 +351,7 @@ class Fit(Generic[F_co]):
 
     def _check_rows(self, rows: int) -> None:
         """Raise GuaranteeError unless a data set can have this number of rows."""
-        public = [c.name for c in self.task.schema.columns.values() if c.public]
-        if public and rows != len(self.task.table):
-            raise GuaranteeError(
-                f"rows = {rows}: column {public[0]!r} is public and released as it is, so there "
-                "are as many rows as records. Leave rows out."
-            )
+        refuse_other_rows(self.task.schema, self.task.model, rows, len(self.task.table))
         most = self.fitted.most_rows(self.task.rows)
         if most is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -314,7 +315,13 @@ class Synthesizer(Generic[F_co]):
         # A noisy number of rows is drawn anew, as this mechanism pays for one of its own.
         rows = self.public_rows(len(before.table), noise)
         task = replace(
-            before, entropy=entropy, sealed_noise=noise, checkpoint=None, rows=rows, pay=free
+            before,
+            entropy=entropy,
+            sealed_noise=noise,
+            checkpoint=None,
+            rows=rows,
+            rows_sd=self.rows_sd,
+            pay=free,
         )
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
@@ -359,6 +366,7 @@ class Synthesizer(Generic[F_co]):
             stored_chains,
             allow_nonconvergence,
             pay,
+            self.rows_sd,
         )
 
     def table(self, records: Frame | Chunks | Table, *, show_values: bool = False) -> Table:
@@ -401,7 +409,19 @@ class Synthesizer(Generic[F_co]):
             return n
         if self.schema.rows.number is not None:
             return self.schema.rows.number
-        return max(1, int(noise.counts([n], scale_for(1, self._rows_loss(self._of_record)))[0]))
+        return max(1, int(noise.counts([n], self._rows_scale)[0]))
+
+    @property
+    def _rows_scale(self) -> float:
+        """Scale of the noise in a noisy number of rows."""
+        return scale_for(1, self._rows_loss(self._of_record))
+
+    @property
+    def rows_sd(self) -> float:
+        """Sd of the public number of rows about the number of records (``Task.rows_sd``)."""
+        if self.schema.rows.share:
+            return math.sqrt(2) * self._rows_scale
+        return 0.0 if self.schema.rows.public else math.inf
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
         """Hashes of all inputs on which draws depend, by names that users know.

@@ -14,7 +14,7 @@ import numpy as np
 import dpbayes as dpb
 from dpbayes.engines import alike
 from dpbayes.engines.draws import make_draws, stacked
-from dpbayes.mechanisms.marginals import analyses, budget, counting
+from dpbayes.mechanisms.marginals import analyses, budget, counting, parts
 from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
 from dpbayes.mechanisms.posterior import anchored, censored, tabulated
@@ -427,14 +427,14 @@ def levels_by_exact_counts(monkeypatch):
 
 
 def free_first_round(monkeypatch):
-    divide = counting.BudgetParts.of.__func__
+    divide = parts.BudgetParts.of.__func__
 
     def divided(cls, *given):
         found = divide(cls, *given)
         margins = {j: part + found.first.get(j, 0.0) for j, part in found.margins.items()}
         return replace(found, margins=margins)
 
-    monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
+    monkeypatch.setattr(parts.BudgetParts, "of", classmethod(divided))
 
 
 def loose_moments(monkeypatch):
@@ -494,13 +494,13 @@ def all_of_it_for_each_pair(monkeypatch):
 
 def _free(monkeypatch, name):
     """Tables of pairs get the share of other tables, too."""
-    divide = counting.BudgetParts.of.__func__
+    divide = parts.BudgetParts.of.__func__
 
     def divided(cls, *given):
         parts = divide(cls, *given)
         return replace(parts, rest=parts.rest + getattr(parts, name))
 
-    monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
+    monkeypatch.setattr(parts.BudgetParts, "of", classmethod(divided))
 
 
 def free_triples(monkeypatch):

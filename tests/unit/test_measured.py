@@ -11,7 +11,7 @@ import scipy.stats
 
 import dpbayes as dpb
 from dpbayes.inference import analyse
-from dpbayes.mechanisms.marginals import counting
+from dpbayes.mechanisms.marginals import counting, parts
 from dpbayes.mechanisms.marginals.budget import MOVES, UNIT, BudgetSplit, concentrated_loss
 from dpbayes.mechanisms.marginals.counting import FineCounts, Measurement
 from dpbayes.mechanisms.marginals.groups import make_groups
@@ -45,7 +45,7 @@ def claimed(adjacency, rho, *, scored):
     if rho is None:
         loss = dpb.Marginals(1.0, adjacency).loss
         return {"add-remove": loss.epsilon, "substitution": loss.substitution().epsilon}
-    loss = concentrated_loss(rho, adjacency, counting.SCORES if scored else 0.0)
+    loss = concentrated_loss(rho, adjacency, parts.SCORES if scored else 0.0)
     assert (loss.epsilon, loss.substitution().epsilon) == (math.inf, math.inf)
     return {"add-remove": loss.rho, "substitution": loss.substitution().rho}
 
@@ -65,11 +65,12 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
     each order, times the order.
     """
     chosen = tables == "pairs-chosen"
-    monkeypatch.setattr(counting, "MANY", 2 if chosen else 99)
+    for module in (counting, parts):
+        monkeypatch.setattr(module, "MANY", 2 if chosen else 99)
     monkeypatch.setattr(counting, "fit_shares", remembered)
     if tables == "of-three":
-        monkeypatch.setattr(counting, "MOST", counting.FEWEST)
-        monkeypatch.setattr(counting, "told_apart", lambda n, sd: counting.MERGED)
+        monkeypatch.setattr(parts, "MOST", parts.FEWEST)
+        monkeypatch.setattr(parts, "told_apart", lambda n, sd: parts.MERGED)
     records = CELLS[np.random.default_rng(seed).integers(len(CELLS), size=N)]
     asked = Asked(seed)
     measure(records, adjacency, asked, rho)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.marginals import counting, mechanism
+from dpbayes.mechanisms.marginals import counting, mechanism, parts
 from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products
 from dpbayes.mechanisms.marginals.budget import UNIT, concentrated_loss
 from dpbayes.mechanisms.marginals.tilting import Features, fit_tilt, swap_rows
@@ -97,7 +97,7 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
         both = fitted.mechanism.loss
         bounds = {"add-remove": both.epsilon, "substitution": both.substitution().epsilon}
     else:
-        both = concentrated_loss(rho, adjacency, counting.KEEP)
+        both = concentrated_loss(rho, adjacency, parts.KEEP)
         bounds = {"add-remove": both.rho, "substitution": both.substitution().rho}
     assert bounds[adjacency] == (rho or 1.0)
     for kind, bound in bounds.items():

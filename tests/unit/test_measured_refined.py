@@ -5,12 +5,13 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.marginals import counting, refining
+from dpbayes.mechanisms.marginals import counting, parts, refining
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss
-from dpbayes.mechanisms.marginals.counting import BudgetParts, FineCounts, Measurement
+from dpbayes.mechanisms.marginals.counting import FineCounts, Measurement
 from dpbayes.mechanisms.marginals.groups import Groups
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
 from dpbayes.mechanisms.marginals.mechanism import order_of
+from dpbayes.mechanisms.marginals.parts import BudgetParts
 from dpbayes.mechanisms.marginals.refining import RefinedTable, fit_factors
 from dpbayes.privacy.noise import StudyNoise
 from tests.asking import CELLS, RHO, SIZES, Asked, neighbours, remembered
@@ -39,7 +40,7 @@ def test_scores_and_tables_cost_what_is_claimed_on_every_neighbour(
 ):
     """As in ``test_measured``; pairs are chosen whatever their scores, by them, or none is."""
     monkeypatch.setattr(counting, "fit_shares", remembered)
-    monkeypatch.setattr(counting, "refined_share", lambda *_: (refining.REFINED, 5))
+    monkeypatch.setattr(parts, "refined_share", lambda *_: (refining.REFINED, 5))
     monkeypatch.setattr(refining, "make_groups", each_level)
     gains = refining._gains
     if abs(sure) == np.inf:  # the scores are asked for, and then forgotten
@@ -69,7 +70,7 @@ def test_scores_and_tables_cost_what_is_claimed_on_every_neighbour(
 def test_pairs_chosen_by_exact_scores_are_noticed(monkeypatch):
     """A planted bug: of a neighbour another pair is counted, so that the questions differ."""
     monkeypatch.setattr(counting, "fit_shares", remembered)
-    monkeypatch.setattr(counting, "refined_share", lambda *_: (refining.REFINED, 5))
+    monkeypatch.setattr(parts, "refined_share", lambda *_: (refining.REFINED, 5))
     monkeypatch.setattr(refining, "make_groups", each_level)
     gains = refining._gains
 
@@ -95,19 +96,19 @@ def test_pairs_chosen_by_exact_scores_are_noticed(monkeypatch):
 def test_few_records_or_levels_are_not_refined():
     """By public facts; shares are of one budget."""
 
-    def parts(n, sizes, rho=0.0116):
+    def divided(n, sizes, rho=0.0116):
         columns = [ColumnLevels(size, np.arange(float(size))) for size in sizes]
         return BudgetParts.of(columns, n, BudgetSplit(1.0, 1, StudyNoise(0), rho))
 
-    assert parts(5_000, [40] * 10).refined == 0
-    assert parts(10**9, [16] * 10).refined == 0
-    assert parts(10**9, [40]).refined == 0
+    assert divided(5_000, [40] * 10).refined == 0
+    assert divided(10**9, [16] * 10).refined == 0
+    assert divided(10**9, [40]).refined == 0
     for n, sizes in ((50_000, [2] * 8 + [40, 40]), (10**6, [40] * 5)):
-        found = parts(n, sizes)
+        found = divided(n, sizes)
         assert found.refined > 0
         assert 16 <= found.finest <= 64
         spent = sum(found.margins.values()) + found.rest + found.triples + found.refined
-        scores = counting.SCORES if len(sizes) >= counting.MANY else 0
+        scores = parts.SCORES if len(sizes) >= parts.MANY else 0
         assert spent + scores == pytest.approx(1)
 
 
@@ -139,7 +140,7 @@ def test_a_column_that_follows_from_another_is_kept(draw, public, monkeypatch):
         return fit.sample(accept="none", seed=1).datasets[0]
 
     assert follows(synthetic()) > 0.8
-    monkeypatch.setattr(counting, "refined_share", lambda *_: (0.0, 0))
+    monkeypatch.setattr(parts, "refined_share", lambda *_: (0.0, 0))
     assert follows(synthetic()) < 0.3
 
 

@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.marginals import counting
+from dpbayes.mechanisms.marginals import parts
 from dpbayes.mechanisms.marginals.budget import BudgetSplit
 from dpbayes.mechanisms.marginals.groups import Groups, merge
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
+from dpbayes.mechanisms.marginals.parts import BudgetParts
 from dpbayes.privacy.noise import StudyNoise
 
 BINARY = {"type": "binary", "levels": ["no", "yes"]}
@@ -44,7 +45,7 @@ def test_what_three_columns_say_together_is_kept_where_n_pays_for_it(draw, monke
     fit = dpb.Synthesizer(schema, dpb.Marginals(2.0, draw=draw)).fit(records)
     found = fit.sample(accept="none", seed=1).datasets[0]
     assert agreement(found) == pytest.approx(0.8, abs=0.1)
-    monkeypatch.setattr(counting, "MOST_TRIPLES", 0)
+    monkeypatch.setattr(parts, "MOST_TRIPLES", 0)
     fit = dpb.Synthesizer(schema, dpb.Marginals(2.0, draw=draw)).fit(records)
     assert abs(agreement(fit.sample(accept="none", seed=1).datasets[0])) < 0.1
 
@@ -52,20 +53,20 @@ def test_what_three_columns_say_together_is_kept_where_n_pays_for_it(draw, monke
 def test_few_records_do_not_pay_for_tables_of_three_columns():
     """And many do; parts are of one budget, by public facts."""
 
-    def parts(n, columns, epsilon=1.0, public=0):
+    def divided(n, columns, epsilon=1.0, public=0):
         budget = BudgetSplit(epsilon, 1, StudyNoise(0))
         shares = [np.full(10, 0.1)] * public + [None] * (columns - public)
-        return counting.BudgetParts.of([ColumnLevels(10, None, s) for s in shares], n, budget)
+        return BudgetParts.of([ColumnLevels(10, None, s) for s in shares], n, budget)
 
-    assert parts(1_601, 5).triples == parts(61_395, 5).triples == 0
-    assert parts(10**7, 2).triples == 0
-    assert parts(10**7, 3, public=2).triples > 0 == parts(10**7, 3, public=3).triples
+    assert divided(1_601, 5).triples == divided(61_395, 5).triples == 0
+    assert divided(10**7, 2).triples == 0
+    assert divided(10**7, 3, public=2).triples > 0 == divided(10**7, 3, public=3).triples
     for n, columns, epsilon in ((61_395, 5, 3.0), (10**7, 6, 1.0)):
-        found = parts(n, columns, epsilon)
+        found = divided(n, columns, epsilon)
         assert found.triples > 0
         spent = sum(found.margins.values()) + found.rest + found.triples
         assert spent == pytest.approx(1)
-    assert parts(10**9, 7).triples == 0  # 35 of them
+    assert divided(10**9, 7).triples == 0  # 35 of them
 
 
 def test_merged_groups_hold_whole_groups_and_missing_values_apart():

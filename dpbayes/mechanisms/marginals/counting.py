@@ -27,25 +27,18 @@ from dpbayes.mechanisms.marginals.groups import (
     MOST,
     UNORDERED,
     Groups,
-    groups_for,
     make_groups,
     merge,
-    told_apart,
 )
-from dpbayes.mechanisms.marginals.levels import FIRST, ColumnLevels, axes_of, worth_dividing
+from dpbayes.mechanisms.marginals.levels import ColumnLevels, axes_of
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
-from dpbayes.mechanisms.marginals.refining import Refinement, refine, refined_share
+from dpbayes.mechanisms.marginals.parts import MANY, SCORES, BudgetParts
+from dpbayes.mechanisms.marginals.refining import Refinement, refine
 from dpbayes.mechanisms.tables.cells import Axis, TableCells
 from dpbayes.records.chunks import ChunkedTable, Table, nothing
 from dpbayes.schema import Column as Declared
 from dpbayes.schema.rules import Values, numbers_of
 
-MARGINS = (0.5, 0.03)  # share of the budget for margins at the fewest groups; less per extra group
-SCORES = 0.08  # share of the budget for scores of pairs, where pairs are chosen
-KEEP = 0.3  # share of the budget for analyses, if there are any; the other shares are of the rest
-MANY = 8  # number of columns from which on pairs are chosen by noisy scores
-TRIPLES = 0.2  # share of the tables' budget for triples of columns, where n is large enough
-MOST_TRIPLES = 20  # triples of six columns: with more, pairs lose more than triples gain
 PRODUCTS = 0.2  # share of an analysis for products of its covariates
 NOISY_PRODUCT = 0.15  # their noise, in variances, from which on they are not measured
 UNCOUNTED = 0.15  # prior sd of the correlation of a pair without a table
@@ -188,7 +181,7 @@ class Measurement:
     """All noisy counts. They alone spend the budget; everything after them is post-processing.
 
     Attributes:
-        n: public number of records.
+        n: number of records: public, or estimated from noisy counts of all of them.
         columns: fine levels by column number, of public bins or of parts into which noisy counts
             divided them.
         fine: noisy counts by fine level, of each column that is not public.
@@ -203,6 +196,7 @@ class Measurement:
             noisy score.
         answers: noisy sums for the analyses to preserve.
         refinement: tables of some pairs on fine groups; None where none could be counted.
+        n_sd: sd of the estimate ``n``; 0 where it is public.
     """
 
     n: int
@@ -218,6 +212,7 @@ class Measurement:
     uncounted: Mapping[Some, float] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
     refinement: Refinement | None = None
+    n_sd: float = 0.0
 
     @classmethod
     def of(
@@ -226,11 +221,20 @@ class Measurement:
         columns: Sequence[ColumnLevels],
         n: int,
         budget: BudgetSplit,
+        n_sd: float = 0.0,
     ) -> Measurement:
         """Measure margins, then tables on groups that follow from the noisy margins.
 
         The bins of some columns are counted first, and divided by their noisy counts: both rounds
         together cost what the column's margin costs without.
+
+        Args:
+            counts: the records.
+            columns: their public levels.
+            n: public number of rows, by which the budget and sizes of tables are chosen.
+            budget: what counting may spend.
+            n_sd: sd of that number about the number of records: 0 if it is theirs, infinite if it
+                says nothing about them.
         """
         pairs = _some(columns, 2)
         parts = BudgetParts.of(columns, n, budget)
@@ -245,6 +249,7 @@ class Measurement:
         margins = counts.margins()
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
+        n, n_sd = _number_of_records(n, n_sd, columns, fine, sds)
         many, pair_share, most = len(columns) >= MANY, parts.rest, parts.most
         groups = []
         for j, column in enumerate(columns):
@@ -269,7 +274,9 @@ class Measurement:
         of_three = counts.tables(triples, [g.of for g in merged]) if triples else []
         noisy = {t: budget.counts(c, part) for t, c in zip(triples, of_three, strict=True)}
         noise = budget.sd(part) if triples else 0.0
-        return cls(n, columns, fine, sds, tables, sd, groups, noisy, noise, merged, uncounted)
+        return cls(
+            n, columns, fine, sds, tables, sd, groups, noisy, noise, merged, uncounted, n_sd=n_sd
+        )
 
     def asking(
         self,
@@ -387,6 +394,17 @@ class Measurement:
         """Groups of each column, with the most likely shares given all counts."""
         return self._with([group.shares if k is None else k.best() for group, k in self._both])
 
+    def with_drawn_number(self, rng: np.random.Generator) -> Measurement:
+        """These counts of a number of records that is drawn given all of them."""
+        if not self.n_sd:
+            return self
+        n = max(1, round(rng.normal(self.n, self.n_sd)))
+        measured = replace(self, n=n)
+        measured.__dict__["known"] = [
+            shares if shares is None else replace(shares, n=n) for shares in self.known
+        ]
+        return measured
+
     def drawn(self, rng: np.random.Generator) -> list[Groups]:
         """Groups of each column, with population shares drawn given all counts."""
         return self._with([group.shares if k is None else k.drawn(rng) for group, k in self._both])
@@ -432,70 +450,6 @@ class Measurement:
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
 
 
-@dataclass(frozen=True)
-class BudgetParts:
-    """Shares of the budget, and sizes of tables, by public facts.
-
-    Attributes:
-        margins: share for the margin of each column that is not public, on its final levels.
-        first: share for the public bins of each column whose bins are then divided.
-        rest: share for all pair tables together.
-        pairs: number of pair tables.
-        most: number of groups of a column that pair tables can tell apart.
-        triples: share for all tables of three columns together; 0 where there are none.
-        merged: number of groups of a column that tables of three columns can tell apart.
-        refined: share for scores and tables of pairs on fine groups; 0 where there are none.
-        finest: number of groups to aim at for these.
-    """
-
-    margins: Mapping[int, float]
-    first: Mapping[int, float]
-    rest: float
-    pairs: int
-    most: int
-    triples: float
-    merged: int
-    refined: float
-    finest: int
-
-    @classmethod
-    def of(cls, columns: Sequence[ColumnLevels], n: int, budget: BudgetSplit) -> BudgetParts:
-        """Divide the budget by the public levels of the columns."""
-        public = [column.shares is not None for column in columns]
-        hidden = [j for j, is_public in enumerate(public) if not is_public]
-        pairs = math.comb(len(public), 2) - math.comb(sum(public), 2)
-        for_margins = _for_margins(n, pairs, budget)
-        roots = np.sqrt([columns[j].size for j in hidden])
-        margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
-        first = {}
-        for j in hidden:
-            finer = (1 - FIRST) * margins[j]
-            if columns[j].divisible and worth_dividing(columns[j].size, n, budget.sd(finer)):
-                first[j], margins[j] = FIRST * margins[j], finer
-        rest = 1 - for_margins - (SCORES if len(columns) >= MANY else 0.0)
-        most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
-        triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
-        part, merged = 0.0, 0
-        if most >= MOST and 0 < triples <= MOST_TRIPLES:
-            enough = groups_for(n, budget.sd((1 - TRIPLES) * rest / pairs)) >= most
-            if enough and told_apart(n, budget.sd(TRIPLES * rest / triples)) >= MERGED:
-                part, merged = TRIPLES * rest, MERGED
-        rest -= part
-        refined, finest = refined_share(columns, n, budget.of(rest)) if pairs else (0.0, 0)
-        pair_share, refined = (1 - refined) * rest, refined * rest
-        return cls(margins, first, pair_share, pairs, most, part, merged, refined, finest)
-
-    def faintest(self, rows: int, budget: BudgetSplit) -> float:
-        """Correlation of two columns that the noise of their table leaves two thirds of, or more.
-
-        A correlation is a sum of the g × g cells with scores that have mean 0 and variance 1, which
-        noise of sd s in each cell makes uncertain by g s / n. In tables made up with 6 to 20
-        columns (``tests/statistical/test_lost_relations.py``) correlations of twice that and above
-        kept two thirds and more of their size, and those of half as much a third to a half.
-        """
-        return 2 * self.most * budget.sd(self.rest / self.pairs) / rows
-
-
 def _padded(counts: Floats, size: int) -> Floats:
     return np.pad(counts, (0, size - len(counts)))
 
@@ -506,12 +460,29 @@ def _some(columns: Sequence[ColumnLevels], number: int) -> list[Some]:
     return [choice for choice in choices if any(columns[j].shares is None for j in choice)]
 
 
-def _for_margins(n: int, pairs: int, budget: BudgetSplit) -> float:
-    """Share of the budget for margins: less where tables can tell more groups apart."""
-    if not pairs:
-        return 1.0
-    most, less = MARGINS
-    return most - less * (groups_for(n, budget.sd((1 - most) / pairs)) - FEWEST)
+def _number_of_records(
+    rows: int,
+    sd: float,
+    columns: Sequence[ColumnLevels],
+    fine: Mapping[int, Floats],
+    fine_sds: Mapping[int, float],
+) -> tuple[int, float]:
+    """Estimate the number of records, of which every margin is a noisy sum, and its sd.
+
+    Args:
+        rows: public number of rows.
+        sd: sd of that number about the number of records: 0 if it is theirs, infinite if it says
+            nothing about them.
+    """
+    if not sd:
+        return rows, 0.0
+    sums = [(float(rows), sd)]
+    for j, counts in fine.items():
+        rounds = [(counts, fine_sds[j]), *((c, noise) for c, _, noise in columns[j].sums)]
+        sums += [(float(c.sum()), noise * math.sqrt(len(c))) for c, noise in rounds]
+    numbers, sds = np.array(sums).T
+    precision = sds**-2
+    return max(1, round(numbers @ precision / precision.sum())), float(precision.sum() ** -0.5)
 
 
 def _sums(

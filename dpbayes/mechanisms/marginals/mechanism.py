@@ -20,6 +20,7 @@ from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.marginals.groups import UNORDERED
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
+from dpbayes.mechanisms.marginals.parts import KEEP, MANY, SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import REFINED, SCORED, can_refine
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
@@ -167,8 +168,8 @@ class Marginals(ModelFreeMechanism):
     def claim(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
-            keep_share = counting.KEEP if schema.keep or self.keep else 0.0
-            scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
+            keep_share = KEEP if schema.keep or self.keep else 0.0
+            scores = SCORES if len(drawn_columns(schema)) >= MANY else 0.0
             if can_refine(self.levels(self.axes(schema, 1))):
                 scores += REFINED * SCORED  # at most, if the number of rows pays for it
             loss = concentrated_loss(rho, self.neighbours, keep_share + (1 - keep_share) * scores)
@@ -240,7 +241,7 @@ class Marginals(ModelFreeMechanism):
         for j, axis in enumerate(axes):
             if axis.column.public:  # their shares, which are not known yet, make no difference
                 levels[j] = replace(levels[j], shares=np.full(axis.size, 1 / axis.size))
-        parts = counting.BudgetParts.of(levels, rows, budget)
+        parts = BudgetParts.of(levels, rows, budget)
         worst, worst_column = 0.0, ""
         for j, part in parts.margins.items():
             off = FAR * axes[j].size * budget.sd(part + parts.first.get(j, 0.0)) / rows
@@ -288,7 +289,7 @@ class Marginals(ModelFreeMechanism):
     def _budget_of_tables(self, schema: Schema) -> BudgetSplit:
         """Budget of margins and tables, for forecasts: analyses take their share of it."""
         whole = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(schema))
-        return whole.of(1 - counting.KEEP) if self.analyses(schema) else whole
+        return whole.of(1 - KEEP) if self.analyses(schema) else whole
 
     def _remedies(
         self, schema: Schema, levels: Sequence[ColumnLevels], rows: int, faintest: float
@@ -303,7 +304,7 @@ class Marginals(ModelFreeMechanism):
             ("half of the columns", self, some),
         ):
             budget = mechanism._budget_of_tables(schema)
-            number = counting.BudgetParts.of(columns, rows, budget).faintest(rows, budget)
+            number = BudgetParts.of(columns, rows, budget).faintest(rows, budget)
             if number < HELPS * faintest:
                 lower[name] = number
         options = ", ".join(f"{_correlation(n)} with {name}" for name, n in lower.items())
@@ -311,10 +312,11 @@ class Marginals(ModelFreeMechanism):
         return (f"That number would be {options}." if options else "") + keep
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
-        return FittedMarginals(self, InMemoryTable(schema, records, records), rows)
+        sd = 0.0 if schema.rows.public else math.inf
+        return FittedMarginals(self, InMemoryTable(schema, records, records), rows, sd)
 
     def fit(self, task: Task) -> FittedMarginals:
-        return FittedMarginals(self, task.table, task.rows)
+        return FittedMarginals(self, task.table, task.rows, task.rows_sd)
 
 
 def _correlation(value: float) -> str:
@@ -391,7 +393,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
 
     mechanism: Marginals
 
-    def __init__(self, mechanism: Marginals, table: Table, rows: int) -> None:
+    def __init__(self, mechanism: Marginals, table: Table, rows: int, rows_sd: float) -> None:
         schema = table.schema
         self.cells = TableCells((), mechanism.axes(schema, rows))
         self.structure = Structure(schema, self.cells.axes)
@@ -404,7 +406,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         self._after = self.structure.after(self.analyses)
         used = sorted({name for analysis in self.analyses for name in analysis.names})
         self.counts = counting.counts_of(table, self.cells, [schema[name] for name in used])
-        self.rows = rows
+        self.rows, self._rows_sd = rows, rows_sd
         self._modes: tuple[counting.Measurement, RowMaker] | None = None
         # Without public columns nothing here may have the length of the records, which can be
         # confidential. With them, rows are sorted: the order of the file is not public.
@@ -432,9 +434,11 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def draw_private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.neighbours]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
-        counts_budget = budget.of(1 - counting.KEEP) if self.analyses else budget
-        measured = counting.Measurement.of(self.counts, self.columns, self.rows, counts_budget)
-        parts = counting.BudgetParts.of(self.columns, self.rows, counts_budget)
+        counts_budget = budget.of(1 - KEEP) if self.analyses else budget
+        measured = counting.Measurement.of(
+            self.counts, self.columns, self.rows, counts_budget, self._rows_sd
+        )
+        parts = BudgetParts.of(self.columns, self.rows, counts_budget)
         rows = len(self.public_codes) or min(max(self.rows, _FEWEST), _MOST)
         if parts.refined:
             maker = self._interim(measured)
@@ -447,7 +451,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
             return measured
         _, walk = self._made(self._interim(measured), rows)
         assert walk is not None
-        return measured.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
+        return measured.asking(self.analyses, walk.known(), self.counts, budget.of(KEEP))
 
     def _interim(self, measured: counting.Measurement) -> RowMaker:
         """Maker of the rows that decide what to count next.

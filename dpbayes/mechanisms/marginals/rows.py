@@ -89,6 +89,8 @@ class RowMaker:
         at_once: bool = True,
         near: RowMaker | None = None,
     ) -> None:
+        if draw:
+            measured = measured.with_drawn_number(rng)
         self.measured, self.order = measured, order
         self.groups = measured.drawn(rng) if draw else measured.groups
         self.rng, self.draw, self.at_once = rng, draw, at_once

@@ -7,12 +7,15 @@ changes nothing but the coordinates of ``coordinates.py``.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, GuaranteeError
@@ -23,12 +26,14 @@ from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_w
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, CandidateSource
 from dpbayes.engines.contract import (
+    POINTS,
     ContractReport,
     check_contract,
     check_gradient,
     contract_defaults,
 )
 from dpbayes.engines.draws import count_draws, make_draws, stacked
+from dpbayes.engines.extremes import broken
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
@@ -40,6 +45,7 @@ from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
+from dpbayes.stan.outcomes import codes_of
 from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.proof.check import each_by_itself
 
@@ -80,16 +86,56 @@ def check_on_made_up(
     Raises:
         ProgramError, DataError: as ``check_contract``.
     """
-    data = _made_up_data(model, schema, rows, CHECKED if threads == 1 else BLOCKS)
-    return check_contract(
+    count = CHECKED if threads == 1 else BLOCKS
+    data = _made_up_data(model, schema, rows, count)
+    report = check_contract(
         model.program, compiled, data,
         private=model.private, threads=threads, ends=model.ends(), chains=chains,
     )  # fmt: skip
+    bound = compiled.bind({**data, **contract_defaults(count)})
+    _check_replicates(model, bound, model.public(_made_up(schema, count), count))
+    return report
+
+
+def _check_replicates(model: Model, bound: BoundModel, public: pd.DataFrame) -> None:
+    """Raise ProgramError if y_rep has codes without a level, or no numbers, at random points."""
+    points = bound.random_points(POINTS, CHECKED)
+    drawn: list[list[NDArray[Any]]] = []
+
+    def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
+        drawn[-1].append(bound.rebind(**changes).y_rep(points, len(drawn) - 1, CHECKED))
+        return drawn[-1][-1]
+
+    for _ in range(POINTS):
+        drawn.append([])
+        with contextlib.suppress(EngineError):  # far from any posterior generators may fail
+            model.draw(public, replicate)
+    by_column = itertools.zip_longest(*drawn, fillvalue=np.empty(0))
+    for column, replicates in zip(model.columns, by_column, strict=False):
+        name, values = column.outcome.name, np.stack([y for y in replicates if y.size])
+        if np.isnan(values).any(axis=1).all():
+            raise broken(
+                model.program,
+                f"y_rep of {name!r} is no number for some records. Assign it for every record.",
+            )
+        if column.outcome.levels:
+            first, last = codes_of(column.outcome)
+            wrong = values[(values < first) | (values > last)]
+            if wrong.size:
+                raise broken(
+                    model.program,
+                    f"y_rep of {name!r} is {wrong[0]:g}, which is none of its levels: they are "
+                    f"{first} to {last}.",
+                )
+
+
+def _made_up(schema: Schema, count: int) -> pd.DataFrame:
+    return made_up(schema, count, np.random.default_rng(CHECKED))
 
 
 def _made_up_data(model: Model, schema: Schema, rows: int, count: int) -> dict[str, Any]:
     """Program data of ``count`` made-up records."""
-    data = model.data(made_up(schema, count, np.random.default_rng(CHECKED)), rows)
+    data = model.data(_made_up(schema, count), rows)
     return {**data, **model.constants_at(np.arange(count) % max(1, rows), rows)}
 
 

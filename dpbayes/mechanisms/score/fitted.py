@@ -47,7 +47,7 @@ from dpbayes.mechanisms.score.simulated import (
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
-from dpbayes.stan.scored import NOISE
+from dpbayes.stan.scored import NOISE, scored, scored_groups
 
 if TYPE_CHECKING:
     import arviz_stats
@@ -124,6 +124,8 @@ class FittedScore(Fitted[ScorePosterior]):
         self._apart = RecordsApart(compiled, constants, unique_columns, kinds.size)
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
+        # What chains will sample is compiled here: after the sums are drawn no text may fail.
+        task.engine.compile((scored_groups if self._terms else scored)(on.model.program))
         rounds = rounds_of(task.rows, len(self._simulator.fixed), group_sizes(on.model))
         rounds.check()
         self._rounds = rounds

@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.core.errors import DataError
+from dpbayes.core.errors import DataError, OutputError
 from dpbayes.core.frames import from_arrow
 from dpbayes.core.lazy import needed, pd
 from dpbayes.records.chunks import Part
@@ -109,31 +109,39 @@ def _found(file: File, read: Callable[[], Any]) -> RecordsRead:
 
 
 def write_parquet(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """Bytes of a data set; levels become dictionaries of all declared levels."""
+    """Bytes of a data set; levels of several types become texts."""
     stream = io.BytesIO()
-    needed("pyarrow.parquet", "a Parquet file").write_table(_table(frame), stream)
+    needed("pyarrow.parquet", "a Parquet file").write_table(_table(frame, schema), stream)
     return stream.getvalue()
 
 
 def write_feather(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """Bytes of a data set; levels become dictionaries of all declared levels."""
+    """Bytes of a data set; levels of several types become texts."""
     stream = io.BytesIO()
-    needed("pyarrow.feather", "a Feather file").write_feather(_table(frame), stream)
+    needed("pyarrow.feather", "a Feather file").write_feather(_table(frame, schema), stream)
     return stream.getvalue()
 
 
 def check_arrow(schema: Schema) -> None:
-    """Raise an error unless pyarrow is installed."""
+    """Raise OutputError for levels that Arrow does not take, or an error if it is not installed."""
     needed("pyarrow", "a Parquet or Feather file")
+    for column in schema.columns.values():
+        try:
+            _table(pd.DataFrame({column.name: pd.Series(column.levels, dtype=object)}), schema)
+        except Exception as error:  # from pyarrow; only public names and levels can cause it
+            raise OutputError(
+                f"column {column.name!r} cannot be written as Parquet or Feather: {error}. "
+                "Take csv."
+            ) from None
 
 
-def _table(frame: pd.DataFrame) -> Any:
+def _table(frame: pd.DataFrame, schema: Schema) -> Any:
     writable = frame.copy()
-    for name in writable:
-        if isinstance(writable[name].dtype, pd.CategoricalDtype):
-            levels = writable[name].cat.categories
-            if len({isinstance(level, str) for level in levels}) > 1:  # Arrow: one type
-                writable[name] = writable[name].cat.rename_categories(list(map(str, levels)))
+    for name in writable.columns.intersection(list(schema.columns)):
+        levels = schema[name].levels
+        if len({isinstance(level, str) for level in levels}) > 1:  # a column of Arrow has one type
+            texts = {level: str(level) for level in levels}
+            writable[name] = writable[name].astype(object).map(texts)
     return needed("pyarrow", "a Parquet or Feather file").Table.from_pandas(
         writable, preserve_index=False
     )
