@@ -20,7 +20,10 @@ SETTINGS = {  # what readers see in place of the key
     "keep": "regressions that the data should preserve",
     "draw": "what each data set is drawn from",
 }
-NOISY = "number of records, with noise that the rest of ε pays for"
+ROWS = {  # what ``public_rows`` is, where it is not the number of records
+    "noisy": "number of records, with noise that the rest of ε pays for",
+    "declared": "number of rows, declared without a look at the records, which may be more or fewer",
+}
 # Settings that stand elsewhere on a page; the noise of a release is never another.
 ELSEWHERE = ("noise", "rows", "synthesised", "n")
 
@@ -103,7 +106,8 @@ def _sentence(text: str) -> str:
 def settings(statement: Mapping[str, Any]) -> Section:
     """Section on how the release was made: mechanism, settings and versions."""
     public_settings = statement.get("settings", {})
-    words = SETTINGS | ({"public_rows": NOISY} if statement["rows"] == "noisy" else {})
+    kind = statement["rows"]
+    words = SETTINGS | ({"public_rows": ROWS[kind]} if kind in ROWS else {})
     rows = [
         [words.get(key, key.replace("_", " ")), text]
         for key, value in public_settings.items()

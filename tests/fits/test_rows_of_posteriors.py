@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import ProgramError
+from dpbayes.engines import get_engine
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.draws import one_draw
-from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage, check_on_made_up
 from tests.programs import GOOD, write
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, SETTINGS, schema, table
 
@@ -76,3 +78,58 @@ def test_candidates_are_the_same_for_any_number_of_records(outcome, tmp_path):
             np.testing.assert_array_equal(here.points, there.points)
             np.testing.assert_array_equal(here.log_prior, there.log_prior)
             np.testing.assert_array_equal(here.log_proposal, there.log_proposal)
+
+
+def test_constants_for_each_record_leave_their_number_no_choice(tmp_path):
+    """Refused by a job and a fit, before anything is paid."""
+    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  vector[n] shift;")
+    text = text.replace("y - mu", "y - mu - shift").replace("rep_vector(mu, n)", "mu + shift")
+    column = {"type": "continuous", "lower": -5, "upper": 5}
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": "public"})
+    model = dpb.Program(write(tmp_path, text), "y ~ 1", {"shift": np.zeros(20)})
+    synthesizer = dpb.Synthesizer(where, dpb.Censored(1), model, engine=CandidatesEngine(300))
+    records = pd.DataFrame({"y": np.linspace(-2, 2, 20)})
+    with pytest.raises(dpb.GuaranteeError, match="'shift' has a value for each record"):
+        dpb.Job((synthesizer,), tmp_path / "out", rows=30).run(records)
+    fit = synthesizer.fit(records)
+    with pytest.raises(dpb.GuaranteeError, match="'shift' has a value for each record"):
+        fit.sample(rows=30, seed=1)
+    assert len(fit.sample(rows=20, seed=1).datasets[0]) == 20
+
+
+TERMS = "to_vector(y) * mu - log1p_exp(rep_vector(mu, n))"
+WRONG = {
+    "bernoulli_logit_rng(rep_vector(mu, n))": None,
+    "bernoulli_logit_rng(rep_vector(mu + 9, n))": None,
+    "to_vector(bernoulli_logit_rng(rep_vector(mu, n))) + 1": "is 2, which is none of its levels",
+    "to_vector(bernoulli_logit_rng(rep_vector(mu, n))) - 1": "is -1, which is none of its levels",
+}
+
+
+@pytest.mark.parametrize("drawn", WRONG)
+def test_draws_that_are_no_levels_are_refused_before_records_are_read(drawn, tmp_path):
+    text = GOOD.replace("  vector[n] y;", "  array[n] int<lower=0, upper=1> y;")
+    text = text.replace("-0.5 * square(y - mu) - 0.5 * log(2 * pi())", TERMS)
+    text = text.replace("normal_rng(rep_vector(mu, n), 1)", f"to_array_1d({drawn})")
+    _checked(text, {"type": "binary"}, WRONG[drawn], tmp_path)
+
+
+SOME = "y_rep[2:n] = to_array_1d(normal_rng(rep_vector(mu, n - 1), 1));"
+HUGE = "y_rep = to_array_1d(rep_vector(mu, n) * 1e300 * 1e300);"
+
+
+@pytest.mark.parametrize(("drawn", "message"), [(SOME, "y_rep of 'y' is no number"), (HUGE, None)])
+def test_draws_that_are_no_numbers_are_refused(drawn, message, tmp_path):
+    text = GOOD.replace("y_rep = normal_rng(rep_vector(mu, n), 1);", drawn)
+    _checked(text, {"type": "continuous", "lower": -9, "upper": 9}, message, tmp_path)
+
+
+def _checked(text, column, message, tmp_path):
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": "public"})
+    model = dpb.Program(write(tmp_path, text), "y ~ 1").on(where)
+    compiled = get_engine("embedded").compile(model.program)
+    if message is None:
+        assert check_on_made_up(model, compiled, where, 50, 1).passed
+        return
+    with pytest.raises(ProgramError, match=message):
+        check_on_made_up(model, compiled, where, 50, 1)

@@ -355,3 +355,15 @@ def test_a_singular_covariance_is_whitened(small):
     full = np.diag([1e-30, 1.0, 1e30]) + np.diag([1e-16, 0], 1) + np.diag([1e-16, 0], -1)
     root = whitening(full)
     np.testing.assert_allclose(root @ full @ root.T, np.eye(3), atol=1e-9)
+
+
+def test_a_statement_that_a_switch_decides_on_is_replaced_as_a_whole(tmp_path):
+    """``if (!prior_only)`` before the clamp: the program that chains sample did not compile."""
+    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  int<lower=0, upper=1> prior_only;")
+    text = text.replace("  target += pseudo", "  if (!prior_only) target += pseudo")
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
+    model = dpb.Program(write(tmp_path, text), "y ~ 1", {"prior_only": 0})
+    made = dpb.Synthesizer(schema, Score(3.0, adjacency="add-remove"), model, settings=SETTINGS)
+    records = pd.DataFrame({"y": np.random.default_rng(4).normal(1, 1, 150)})
+    release = made.fit(records, allow_nonconvergence=True).sample(1, seed=1)
+    assert abs(release.datasets[0]["y"].mean() - 1) < 1

@@ -606,3 +606,17 @@ def test_a_cut_database_is_refused(tmp_path):
     cut.write_bytes(whole.read_bytes()[:-4096])
     with pytest.raises(dpb.DataError, match="is cut: it has fewer pages than it says"):
         dpb.read_records(f"sqlite:///{cut}", query="t")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+def test_levels_of_several_types_are_released_in_any_format(kind, tmp_path):
+    levels = [1, 2, "refused"]
+    schema = dpb.Schema.from_dict({"columns": {"edu": {"type": "ordinal", "levels": levels}}})
+    records = pd.DataFrame({"edu": levels * 20})
+    job = dpb.Job(
+        (dpb.Synthesizer(schema, dpb.Marginals(5.0)),), tmp_path / "out", file_format=kind
+    )
+    job.run(records)
+    (path, *_) = sorted((tmp_path / "out/release").glob(f"synthetic_1.{kind}"))
+    again = schema.validate(dpb.read_records(path, schema))
+    assert set(again["edu"]) == set(levels)

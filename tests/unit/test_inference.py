@@ -332,3 +332,25 @@ def test_bad_analyses(datasets, tmp_path):
     (tmp_path / "guarantee.json").write_text("{}")
     with pytest.raises(InferenceError, match="cannot be read"):
         read_release(tmp_path)
+
+
+def test_levels_are_read_as_they_are_written(tmp_path):
+    """None, NA, numbers with a leading zero and truth values; only an empty field is missing."""
+    columns = {
+        "pain": ["None", "NA", "null"], "code": ["01", "02", "1e5"], "sick": ["TRUE", "FALSE"],
+        "group": [1, 2, 3], "mixed": [1, "N/A"],
+    }  # fmt: skip
+    records = pd.DataFrame({name: (levels * 60)[:60] for name, levels in columns.items()})
+    records["age"] = [np.nan, *range(59)]
+    tree = {
+        name: {"type": "binary" if len(levels) == 2 else "ordinal", "levels": levels}
+        for name, levels in columns.items()
+    }
+    tree["age"] = {"type": "count", "upper": 80, "missing": True}
+    schema = dpb.Schema.from_dict({"columns": tree})
+    job = dpb.Job((dpb.Synthesizer(schema, dpb.Marginals(20.0)),), tmp_path / "out", datasets=2)
+    release = job.run(records, lambda _: None).release
+    found = read_release(tmp_path / "out/release")
+    for data, written in zip(found.datasets, release.datasets, strict=True):
+        pd.testing.assert_frame_equal(data, written, check_dtype=False)
+    assert found.datasets[0]["group"].dtype == int

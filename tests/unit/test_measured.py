@@ -646,3 +646,35 @@ def test_a_level_without_a_share_takes_no_rows(seed):
     found = fit_conditional(mass, [block], rng=rng).probabilities([psi]).mean(axis=0)
     assert found[0] < 1e-3
     assert found[1] == pytest.approx(0.3, abs=0.01)
+
+
+def test_the_number_of_records_is_estimated_from_all_counts_of_them():
+    """By hand: weights are inverse variances, and a declared number has none."""
+    columns = [ColumnLevels(4, None), ColumnLevels(9, None)]
+    fine = {0: np.array([10.0, 20, 30, 44]), 1: np.full(9, 10.0)}
+    sds = {0: 1.0, 1: 2.0}
+    found = counting._number_of_records(500, np.inf, columns, fine, sds)
+    weights = np.array([1 / 4, 1 / 36])
+    assert found[0] == round(weights @ [104, 90] / weights.sum())
+    assert found[1] == pytest.approx(weights.sum() ** -0.5)
+    near = counting._number_of_records(100, 0.1, columns, fine, sds)
+    assert near[0] == 100
+    assert near[1] < 0.1
+    assert counting._number_of_records(500, 0.0, columns, fine, sds) == (500, 0.0)
+    nobody = {j: -counts for j, counts in fine.items()}
+    assert counting._number_of_records(500, np.inf, columns, nobody, sds)[0] == 1
+
+
+@pytest.mark.parametrize("draw", ["mode", "posterior"])
+def test_a_declared_number_of_rows_moves_no_share(draw):
+    """At an ε whose noise is nothing, whatever number was declared."""
+    records = pd.DataFrame({"ill": [0] * 900 + [1] * 100, "old": [0, 1] * 500})
+    columns = {name: {"type": "binary"} for name in records}
+    for rows in (100, 1000, 3000):
+        schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
+        mechanism = dpb.Marginals(50.0, adjacency="add-remove", draw=draw)
+        (data,) = dpb.Synthesizer(schema, mechanism).fit(records).sample(1, seed=1).datasets
+        assert len(data) == rows
+        # Two samples, of 1,000 and of ``rows``: wrong for one of a million.
+        sd = np.sqrt(0.09 * (1 / 1000 + 1 / rows)) if draw == "posterior" else 0.02 / 4.9
+        assert abs(data["ill"].mean() - 0.1) < 4.9 * sd

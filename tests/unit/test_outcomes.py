@@ -12,6 +12,7 @@ from dpbayes.plots.check_charts import check_panels
 from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.family_text import families_in, read_family
+from dpbayes.stan.outcomes import decode_outcome
 
 WAGE = dpb.Column("wage", "continuous", lower=0, upper=80, digits=2)
 WITH_ATOMS = dpb.Column("wage", "continuous", lower=0, upper=80, digits=2, atoms=(0, 15, 25.5))
@@ -313,3 +314,25 @@ def test_a_sequence_draws_time_and_event_together():
     itself = dpb.Regression("Surv(time, died) ~ died", "survival_weibull")
     with pytest.raises(dpb.SchemaError, match="covariate of itself"):
         dpb.Sequence([itself, health]).on(SURVIVAL)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "released"),
+    [
+        (
+            dpb.Column("x", "binary", levels=("no", "yes")),
+            [-1, 0, 1, 2],
+            ["no", "no", "yes", "yes"],
+        ),
+        (dpb.Column("x", "ordinal", levels=("a", "b")), [0, 1, 2, np.nan], ["a", "a", "b", "a"]),
+        (dpb.Column("x", "count", upper=9), [np.nan, -3, np.inf, 4], [0, 0, 9, 4]),
+        (dpb.Column("x", "count"), [np.nan, 2**60, np.inf, 1], [0, 2**53, 2**53, 1]),
+        (
+            dpb.Column("x", "continuous", lower=2, upper=9),
+            [np.nan, -np.inf, 3.5, 10],
+            [2, 2, 3.5, 9],
+        ),
+    ],
+)
+def test_whatever_a_program_draws_is_a_value_of_the_column(column, values, released):
+    assert decode_outcome(column, np.array(values)).tolist() == released

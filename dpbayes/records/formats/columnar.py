@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.core.errors import DataError, OutputError
+from dpbayes.core.errors import DataError
 from dpbayes.core.frames import from_arrow
 from dpbayes.core.lazy import needed, pd
 from dpbayes.records.chunks import Part
@@ -123,16 +123,8 @@ def write_feather(frame: pd.DataFrame, schema: Schema) -> bytes:
 
 
 def check_arrow(schema: Schema) -> None:
-    """Raise OutputError for levels that Arrow does not take, or an error if it is not installed."""
+    """Raise an error unless pyarrow is installed."""
     needed("pyarrow", "a Parquet or Feather file")
-    for column in schema.columns.values():
-        try:
-            _table(pd.DataFrame({column.name: pd.Series(column.levels, dtype=object)}), schema)
-        except Exception as error:  # from pyarrow; only public names and levels can cause it
-            raise OutputError(
-                f"column {column.name!r} cannot be written as Parquet or Feather: {error}. "
-                "Take csv."
-            ) from None
 
 
 def _table(frame: pd.DataFrame, schema: Schema) -> Any:
