@@ -22,7 +22,7 @@ SETTINGS = {  # what readers see in place of the key
 }
 ROWS = {  # what ``public_rows`` is, where it is not the number of records
     "noisy": "number of records, with noise that the rest of ε pays for",
-    "declared": "number of rows, declared without a look at the records, which may be more or fewer",
+    "declared": "number of rows, declared without a look at the records: they may be more or fewer",
 }
 # Settings that stand elsewhere on a page; the noise of a release is never another.
 ELSEWHERE = ("noise", "rows", "synthesised", "n")
