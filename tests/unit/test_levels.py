@@ -9,12 +9,15 @@ from dpbayes.mechanisms.marginals import counting, levels
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss
 from dpbayes.mechanisms.marginals.counting import Measurement, counts_of
 from dpbayes.mechanisms.marginals.levels import (
+    MOST_HEAPS,
     MOST_PARTS,
     RECORDS,
     ColumnLevels,
     divided,
     membership,
     room,
+    roundest,
+    with_heaps,
 )
 from dpbayes.mechanisms.tables.cells import Axis, TableCells, make_axis
 from dpbayes.privacy.noise import StudyNoise
@@ -91,8 +94,12 @@ def test_there_is_a_public_most():
     column = ColumnLevels.of(axis, None, divisible=True)
     for counts in (np.full(4, 1e9), np.full(4, -1.0), np.array([5, 3, 1e5, 1e6])):
         finer = column.by(counts, 1.0, 1.0)
-        assert finer.size <= finer.most == column.most == MOST_PARTS
+        assert finer.size <= MOST_PARTS
+        assert finer.most == column.most == MOST_PARTS + MOST_HEAPS
+        heaped = finer.with_heaps(np.where(np.arange(finer.size) % 2, 1e6, 0), 1.0)
+        assert finer.size <= heaped.size <= finer.most
     assert finer.size > 0.9 * MOST_PARTS
+    assert heaped.size > finer.size + MOST_HEAPS // 2
     assert not ColumnLevels.of(make_axis(dpb.Column("x", "count", upper=9), 10, None, 1), None,
                                divisible=True).divisible  # fmt: skip
 
@@ -110,10 +117,11 @@ def tiny():
 @pytest.mark.parametrize("rho", [None, 50 * RHO], ids=["pure", "zCDP"])
 @pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
 @pytest.mark.parametrize("seed", range(2))
-def test_both_rounds_cost_what_is_claimed_on_every_neighbour(seed, adjacency, rho, monkeypatch):
-    """As in test_measured, with a column whose bins are divided: an exact loss."""
+def test_all_rounds_cost_what_is_claimed_on_every_neighbour(seed, adjacency, rho, monkeypatch):
+    """As in test_measured, with a column whose bins are divided and that has heaps: exact."""
     monkeypatch.setattr(counting, "fit_shares", remembered)
-    monkeypatch.setattr(levels, "RECORDS", 1.0)
+    monkeypatch.setattr(levels, "RECORDS", 3.0 if rho is None else 5.0)
+    monkeypatch.setattr(levels, "CLEAR", -np.inf)
     schema, cells, every = tiny()
     columns = [ColumnLevels.of(axis, None, divisible=True) for axis in cells.axes]
     base = [every[i] for i in np.random.default_rng(seed).integers(len(every), size=60)]
@@ -126,8 +134,9 @@ def test_both_rounds_cost_what_is_claimed_on_every_neighbour(seed, adjacency, rh
 
     asked = Asked(seed)
     measured = measure(base, asked)
-    assert [q.shape[0] for q, *_ in asked.questions[:2]] == [2, measured.columns[0].size]
-    assert measured.columns[0].size > 2
+    sizes = [q.shape[0] for q, *_ in asked.questions[:3]]
+    assert sizes == [len(c) for c, *_ in measured.columns[0].sums] + [measured.columns[0].size]
+    assert sizes[0] == 2 < sizes[1] < sizes[2]
     worst = dict.fromkeys(MOVES, 0.0)
     others = [("add-remove", [*base, cell]) for cell in every] + [("add-remove", base[1:])]
     others += [("substitution", [*base[1:], cell]) for cell in every]
@@ -207,3 +216,54 @@ def test_spare_rows_are_on_divided_levels():
         )
         assert (data["days"] == 117).all()
         schema.validate(data)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "number"),
+    [
+        (3, 3, 3), (41, 49, 45), (38, 44, 40), (-7, 12, 0), (-49, -41, -45), (101, 104, 102),
+        (2961, 3040, 3000), (1201, 1399, 1300), (10**15 - 3, 10**15 + 9, 10**15), (11, 14, 12),
+    ],
+)  # fmt: skip
+def test_the_roundest_number(first, last, number):
+    assert roundest(first, last) == number
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_heap_becomes_an_atom_where_its_bin_stands_out(name):
+    """Never of flat counts; always of a hundred thousand records beside few."""
+    axis = CASES[name]
+    flat = np.maximum(room(axis), 1) * 3.0
+    counts = np.zeros(axis.size)
+    bins = np.flatnonzero(~axis.ranges[2])
+    counts[bins] = flat
+    assert with_heaps(axis, counts, 5.0).column.atoms == axis.column.atoms
+    k = int(np.argmax(room(axis)))
+    counts[bins[k]] += 1e5
+    heaped = with_heaps(axis, counts, 5.0)
+    (atom,) = set(heaped.column.atoms) - set(axis.column.atoms)
+    assert axis.encode(pd.Series([atom]))[0] == bins[k]
+    member = membership(axis, heaped)
+    assert (member.sum(axis=0) == 1).all()
+    values = pd.Series(
+        axis.column.rounded_numbers(np.linspace(axis.column.lower, axis.column.upper, 999))
+    )
+    values = values.round() if axis.column.whole else values
+    assert (member.argmax(axis=0)[heaped.encode(values)] == axis.encode(values)).all()
+
+
+def test_heaps_stay_on_their_numbers():
+    """A third of the records at 0 and a tenth at 300, in a column that was declared without."""
+    rng = np.random.default_rng(1)
+    pay = rng.gamma(4, 90, 20_000).clip(0, 5000).round(2)
+    pay[rng.random(20_000) < 0.33] = 0
+    pay[rng.random(20_000) < 0.1] = 300
+    columns = {"pay": {"type": "continuous", "lower": 0, "upper": 5000, "digits": 2}}
+    schema = dpb.Schema.from_dict({"columns": {**columns, "ill": {"type": "binary"}}})
+    frame = pd.DataFrame({"pay": pay, "ill": rng.integers(2, size=20_000)})
+    mechanism = dpb.Marginals(1.0, adjacency="add-remove")
+    (data,) = dpb.Synthesizer(schema, mechanism).fit(frame).sample(1, seed=2).datasets
+    for heap in (0, 300):
+        # The noise of a count has an sd of some 10: 200 records are ten times the error of both.
+        assert abs((data["pay"] == heap).sum() - (pay == heap).sum()) < 200
+    assert data["pay"].round(2).equals(data["pay"])

@@ -225,8 +225,9 @@ class Measurement:
     ) -> Measurement:
         """Measure margins, then tables on groups that follow from the noisy margins.
 
-        The bins of some columns are counted first, and divided by their noisy counts: both rounds
-        together cost what the column's margin costs without.
+        The bins of some columns are counted first, and divided by their noisy counts; their parts
+        are counted to see where records heap. The three rounds together cost what the column's
+        margin costs without.
 
         Args:
             counts: the records.
@@ -238,14 +239,16 @@ class Measurement:
         """
         pairs = _some(columns, 2)
         parts = BudgetParts.of(columns, n, budget)
-        if parts.first:
+        for round_of in (parts.first, parts.second) if parts.first else ():
             margins = counts.margins()
-            of_bins = {j: budget.counts(margins[j], part) for j, part in parts.first.items()}
             columns = list(columns)
-            for j, bin_counts in of_bins.items():
-                finer_sd = budget.sd(parts.margins[j])
-                columns[j] = columns[j].by(bin_counts, budget.sd(parts.first[j]), finer_sd)
-            counts = counts.on({j: axis for j in of_bins if (axis := columns[j].axis) is not None})
+            for j, part in round_of.items():
+                first, noise = budget.counts(margins[j], part), budget.sd(part)
+                if columns[j].coarser:
+                    columns[j] = columns[j].with_heaps(first, noise)
+                else:
+                    columns[j] = columns[j].by(first, noise, budget.sd(parts.margins[j]))
+            counts = counts.on({j: axis for j in round_of if (axis := columns[j].axis) is not None})
         margins = counts.margins()
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
@@ -326,7 +329,7 @@ class Measurement:
             codes: fine levels of synthetic rows made from these noisy counts.
             most: number of fine groups of a column to aim at.
         """
-        divided = {j: c.axis for j, c in enumerate(self.columns) if c.coarser is not None}
+        divided = {j: c.axis for j, c in enumerate(self.columns) if c.coarser}
         if divided:
             counts = counts.on({j: axis for j, axis in divided.items() if axis is not None})
         model = FineCounts(codes, [column.size for column in self.columns])
@@ -425,7 +428,7 @@ class Measurement:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         """All noisy counts as a vector of public length, for audits; 0 for what was not counted."""
         parts = [_padded(counts, self.columns[j].most) for j, counts in self.fine.items()]
-        parts += [counts for column in self.columns for counts, *_ in column.sums]
+        parts += [_padded(sums, c.most) for c in self.columns for sums, *_ in c.sums]
         for number, most in ((2, UNORDERED * MOST + 1), (3, MERGED + 1)):
             for columns in _some(self.columns, number):
                 room = np.zeros([min(self.columns[j].most, most) for j in columns])
