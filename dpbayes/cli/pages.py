@@ -56,6 +56,8 @@ def report(
     declared = None if schema is None else Schema.from_toml(schema)
     if records is None and (formula or keys or holdout or sensitive):
         raise SchemaError("--formula, --keys, --sensitive and --holdout need --records.")
+    if sensitive and not keys:
+        raise SchemaError("--sensitive needs --keys: what an intruder knows.")
     if records is not None and declared is None:
         raise SchemaError("--records needs --schema.")
 

@@ -70,6 +70,8 @@ def plan(
 
     if reference is not None:
         refuse_confidential(reference)
+    elif source != InputOptions():
+        raise SchemaError("options of how records are read need --reference.")
     schema = Schema.from_toml(model.schema)
     schema = replace(schema, keep=(*schema.keep, *(keep or ())))
     number = schema.rows.number if rows is None else rows

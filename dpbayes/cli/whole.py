@@ -47,7 +47,7 @@ def risk(
         float | None,
         typer.Option(help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC]."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ of that ε.")] = 0.0,
+    delta: Annotated[float | None, typer.Option(help="δ of that ε [0].")] = None,
     figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:

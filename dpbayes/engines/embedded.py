@@ -44,6 +44,7 @@ from dpbayes.stan.program import StanProgram
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _KEPT = 100_000  # records up to which each thread's evaluator is cached; above, only one is
 _SILENT = {"emit": 0, "emit_y_rep": 0}
+_STARTS = 100  # points at which a search for the mode may begin
 _MODE_STEPS = 500  # of L-BFGS: the mode is needed only to about a posterior sd
 _REJECTED = 1e300  # minus the log density where the program rejects the point
 _TRIES = 100  # most draws for each random point
@@ -303,7 +304,8 @@ class EmbeddedBinding(DrawsByChains):
         Stan's own L-BFGS gives up at the kinks of a clamp, and does not report its path.
 
         Args:
-            start: unconstrained coordinates, shape (d,); None for 0.
+            start: unconstrained coordinates, shape (d,); None for 0, or a point near it where the
+                program has a density.
             held: names of parameters that keep their starting values.
         """
         names = [name.partition(".")[0] for name in self.coordinates()]
@@ -314,7 +316,12 @@ class EmbeddedBinding(DrawsByChains):
             slope = np.where(free, slope, 0.0)
             return (-value, -slope) if np.isfinite(value) else (_REJECTED, slope)
 
-        start = np.zeros(len(names)) if start is None else start
+        if start is None:
+            rng, start = np.random.default_rng(1), np.zeros(len(names))
+            for _ in range(_STARTS):
+                if np.isfinite(self.density(start)[0]):
+                    break
+                start = np.where(free, rng.standard_normal(len(names)), 0.0)
         optimum = optimize.minimize(
             uphill, start, jac=True, method="L-BFGS-B", options={"maxiter": _MODE_STEPS}
         )

@@ -196,7 +196,8 @@ class Factors:
         """Evaluate a level, or an expression of constants to a finite number."""
         if isinstance(node, LevelName):
             return node.value
-        value = float(np.asarray(self._value(node, None), dtype=float))
+        with np.errstate(all="ignore"):
+            value = float(np.asarray(self._value(node, None), dtype=float))
         if not np.isfinite(value):
             raise self._fail(f"{text_of(node)} is not a finite number")
         return value
@@ -261,9 +262,11 @@ class Factors:
 
     def _width(self, node: Call) -> int:
         """Return the number of columns of a basis."""
-        knots = self._settings(node).get("knots", ())
         if node.name == "poly":
             return self._degree(node)
+        knots = self._settings(node).get("knots", [])
+        if not isinstance(knots, list):
+            raise self._fail(f"{text_of(node)}: knots must be a list, as in knots=[1, 2]")
         return len(knots) + (self._degree(node) if node.name == "bs" else 1)
 
     def _bounds(self, node: Call) -> tuple[float, float]:

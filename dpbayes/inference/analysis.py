@@ -107,6 +107,12 @@ def _read_table(directory: Path, name: str, levels: Mapping[str, Sequence[Any]])
     return read_records(path).infer_objects()
 
 
+def records_of(settings: Mapping[str, Any]) -> int | None:
+    """Number of records that a release states: estimated, or else public; None if it has none."""
+    number: int | None = settings.get("estimated_records", settings.get("public_rows"))
+    return number
+
+
 def analyse(
     release: Release | ReleasedData | str | Path | Sequence[pd.DataFrame],
     function: Callable[[pd.DataFrame], Estimates],
@@ -129,7 +135,7 @@ def analyse(
     own, size = RULES_BY_MECHANISM.get(name, DEFAULT_RULE), len(released.datasets[0])
     notes = [uncovered(released.mechanism, released.settings), unfit(rule, released.mechanism)]
     if rule == "mixture":
-        n = released.settings.get("public_rows")
+        n = records_of(released.settings)
         notes.append(not_large(size, n, len(released.datasets)))
     messages = tuple(note for note in notes if note is not None)
     for note in messages:
@@ -140,7 +146,7 @@ def analyse(
         estimates,
         variances,
         rule or own,
-        size_ratio=size / released.settings.get("public_rows", size),
+        size_ratio=size / (records_of(released.settings) or size),
         strict_dp=released.basis == "strict" and own == DEFAULT_RULE,
     )
     return replace(combined, notes=messages)

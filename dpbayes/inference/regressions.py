@@ -105,6 +105,8 @@ def formula_fit(
     def fit(data: pd.DataFrame) -> Estimates:
         where = f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}"
         data = _complete(data, read.columns)
+        if data.empty:
+            raise InferenceError(f"{where}: no row has values in all of these columns.")
         data = _in_order(data, read.columns, declared)
         try:
             for outcome in outcomes if kind.coded else ():

@@ -207,6 +207,10 @@ class Fitted(ABC, Generic[Output]):
             rows: number of rows; as many as records where public columns are released.
         """
 
+    def told(self, output: Output) -> Mapping[str, Any]:
+        """Settings for readers that follow from a private output, which paid for them."""
+        return {}
+
     def posterior_of(self, output: Output) -> xr.DataTree | None:
         """The posterior within a private output, as an ArviZ tree; None if there is none.
 
@@ -368,6 +372,11 @@ class Mechanism(ABC, Generic[F_co]):
 
     def check_release(self) -> None:
         """Raise GuaranteeError unless a release can be drawn on this machine."""
+
+    def check_program(
+        self, model: Model, engine: Engine, schema: Schema, settings: SamplerSettings
+    ) -> None:
+        """Raise ProgramError for a user's program that a fit would refuse; no record is read."""
 
     @property
     def epsilon_setting(self) -> float:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dpbayes.core.lazy import pd
+from dpbayes.inference.analysis import records_of
 from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
 from dpbayes.pages.page import Code, Section
 from dpbayes.synthesis.release import POSTERIOR
@@ -136,7 +137,7 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
             f"Intervals of the model's own parameters are quantiles of the draws in `{POSTERIOR}`."
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
-    size = public_settings.get("public_rows", len(data)) or len(data)
+    size = records_of(public_settings) or len(data)
     formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
     texts = _texts(statement.get("levels", {}))
     code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size, texts)

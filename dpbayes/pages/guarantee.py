@@ -17,6 +17,7 @@ SETTINGS = {  # what readers see in place of the key
     "adjacency": "what ε is for",
     "bins": "levels of a column, or ends of its bins",
     "public_rows": "number of records",
+    "estimated_records": "number of records, estimated from the noisy counts",
     "keep": "regressions that the data should preserve",
     "draw": "what each data set is drawn from",
 }

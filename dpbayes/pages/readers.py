@@ -19,7 +19,7 @@ from dpbayes.pages.page import Link, Page, Section
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
-from dpbayes.synthesis.release import POSTERIOR, STATEMENT
+from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
 
 PAGE = "report.html"
 TITLE = "Synthetic data: what they are, and what they may be used for"
@@ -42,8 +42,7 @@ def statement_of(out: Path) -> dict[str, Any]:
         ) from None
     with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
         statement: dict[str, Any] = json.loads(content)
-        if not isinstance(statement["datasets"], int) or statement["datasets"] < 1:
-            raise ValueError("no number of data sets")
+        check_statement(statement)
         shared = [guarantee(statement), settings(statement), _files(statement)]
         # Fails for a statement that lacks anything the pages need.
         Page("", numbers(statement), shared, warnings=notes(statement)).html()

@@ -14,7 +14,7 @@ from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.forecast import DISTANCE, Forecast
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
-from dpbayes.privacy.accounting import stated
+from dpbayes.privacy.accounting import check_delta, stated
 from dpbayes.privacy.guarantee import Guarantee, check_epsilon
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
@@ -144,6 +144,9 @@ def make_plan(
     Raises:
         SchemaError, DataError, GuaranteeError: an argument is invalid.
     """
+    if datasets is not None and (isinstance(datasets, bool) or datasets < 1):
+        raise GuaranteeError(f"`datasets` = {datasets!r} must be a whole number from 1 on.")
+    check_delta(0.0 if delta is None else delta)
     check_room(rows, len(schema.columns), 1 if datasets is None else datasets)
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         raise GuaranteeError(f"runs = {runs!r} must be a whole number, from 1 to {MOST_RUNS:,}.")

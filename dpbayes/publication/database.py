@@ -209,6 +209,8 @@ class Database:
                 integrity = connection.exec_driver_sql("PRAGMA quick_check").scalar()
                 if integrity != "ok":
                     raise LedgerError(_damaged(self.url, str(integrity)))
+                if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise LedgerError(_damaged(self.url, "an entry belongs to no account"))
             names = sa.inspect(connection).get_table_names()
             if "alembic_version" in names:
                 return 0
@@ -353,7 +355,11 @@ def _connect(url: sa.URL) -> sa.Engine:
 def _explain(url: str, message: str) -> str:
     low = message.lower()
     for sign, meaning in (
-        ("not a database", _damaged(url, message)),
+        (
+            "not a database",
+            f"{url} is no ledger: the file is no SQLite database. If it was one, restore it from a "
+            "backup.",
+        ),
         ("malformed", _damaged(url, message)),
         ("readonly", f"no permission to write the ledger {url} or beside it."),
         ("read-only", f"no permission to write the ledger {url}."),

@@ -341,7 +341,7 @@ class Ledger:
                 host=socket.gethostname(),
                 process=os.getpid(),
                 directory=str(directory),
-                note=redact(note),
+                note=redact(note).encode("utf-8", "backslashreplace").decode(),
             )
         )
 

@@ -91,7 +91,7 @@ def read_url(text: str) -> sa.URL:
         return url.set(drivername="postgresql+psycopg")
     if (url.username, url.password, url.host, url.port) != (None,) * 4 or url.query:
         raise _unreadable()
-    if not url.database:
+    if not url.database or url.database == ":memory:":
         raise LedgerError("an in-memory ledger is not persistent; give a file name.")
     return url.set(drivername="sqlite")
 

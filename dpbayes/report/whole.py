@@ -99,16 +99,19 @@ def bounds_of(statement: Mapping[str, Any]) -> Bounds | None:
     return None if epsilon is None else Bounds.of(epsilon, check_delta(statement["delta"]))
 
 
-def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | None:
+def stated(synthetic: Path, epsilon: float | None, delta: float | None) -> Bounds | None:
     """Bounds for a given ε, or for the ε stated beside a synthetic file; None without either.
 
     Raises:
-        GuaranteeError: ε is not above 0, or δ is invalid. DataError: the statement cannot be read.
+        GuaranteeError: ε is not above 0, δ is invalid or without an ε. DataError: the statement
+            cannot be read.
     """
     if epsilon is not None:
         if not 0 < epsilon < math.inf:
             raise GuaranteeError(f"epsilon = {epsilon!r} must be a number above 0, not infinite.")
-        return Bounds.of(epsilon, check_delta(delta))
+        return Bounds.of(epsilon, check_delta(delta or 0.0))
+    if delta is not None:
+        raise GuaranteeError("`delta` belongs to an `epsilon`: give both, or neither.")
     statement = synthetic.parent / STATEMENT
     try:
         content = read_whole(statement)

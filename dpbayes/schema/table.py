@@ -371,7 +371,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     expect(path, PATH, f"the {what} file", "a path", SchemaError)
     where = f"{what} file {str(path)!r}"
     try:
-        return tomllib.loads(read_whole(path).decode())
+        return tomllib.loads(read_whole(path).decode("utf-8-sig"))
     except FileNotFoundError:
         raise SchemaError(f"{where} does not exist.") from None
     except OSError as error:

@@ -32,7 +32,7 @@ from dpbayes.stan.joined import check_event, named, part_data
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.outcomes import decode_outcome, encode_outcome, events_of, with_events
 from dpbayes.stan.program import StanProgram
-from dpbayes.stan.proof.check import Proof, check_constants, prove, refuse_broken
+from dpbayes.stan.proof.check import Proof, check_constants, prove, refuse_broken, rows_in
 
 _SDS = ("intercept", "cutpoint", "coefficient")
 PRIVATE = ("y",)  # program data that hold confidential values
@@ -317,10 +317,13 @@ class Model(ABC):
         Returns:
             Selected values by name; empty for a program of a family.
         """
-        if not self.schema.rows.public or any(column.family for column in self.columns):
-            return {}  # priors of a family may by chance be as long as there are rows
-        by_row = {k: np.asarray(v) for k, v in self.constants.items() if np.shape(v)[:1] == (rows,)}
-        return {name: values[index] for name, values in by_row.items()}
+        if not self.schema.rows.public or self.program.bundled:
+            return {}
+        # Not by their length: priors, and others, may by chance be as long as there are rows.
+        by_row = {
+            k: np.asarray(self.constants[k]) for k in rows_in(self.program) if k in self.constants
+        }
+        return {k: v[index] for k, v in by_row.items() if v.shape[:1] == (rows,)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,6 +495,9 @@ class ColumnModel(Model):
 
     def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
         y = replicate({})
+        if self.family is None:  # what a user's program draws may be no value of the column
+            values = self.outcome.rounded(self.decoded(y)[self.outcome.name])
+            return {"y": self.encoded(self.outcome.validate(values).to_frame())}
         return {"y": np.rint(y).astype(np.int64) if self.discrete else y}
 
     def identity(self) -> dict[str, Any]:

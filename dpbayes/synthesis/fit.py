@@ -296,7 +296,11 @@ class Fit(Generic[F_co]):
         return replace(
             empty,
             datasets=tuple(frames),
-            settings={**empty.settings, "noise": StudyNoise.name if seeded else noise.name},
+            settings={
+                **empty.settings,
+                **fitted.told(output),
+                "noise": StudyNoise.name if seeded else noise.name,
+            },
             releasable=noise.releasable and not seeded,
             posterior=fitted.posterior_of(output),
         )

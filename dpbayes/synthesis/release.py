@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,12 +16,30 @@ from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.files import open_regular, read_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
-from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.privacy.guarantee import BASES, Adjacency, Guarantee, inside
 from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.schema import Schema
 
 STATEMENT = "guarantee.json"
 POSTERIOR = "posterior.csv"
+MOST_NAME = 100  # characters of a mechanism's name
+
+
+def check_statement(statement: Mapping[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError for a claim that no statement of a release has."""
+    name, text, datasets = (statement[key] for key in ("mechanism", "statement", "datasets"))
+    if not isinstance(name, str) or not name or len(name) > MOST_NAME or not isinstance(text, str):
+        raise ValueError("a mechanism and a statement are texts")
+    if isinstance(datasets, bool) or not isinstance(datasets, int) or datasets < 1:
+        raise ValueError("there is a number of data sets")
+    if statement["basis"] not in BASES or statement["holds_for"] not in get_args(Adjacency):
+        raise ValueError("a basis and neighbours are among those that are known")
+    for key in ("epsilon", "epsilon_substitution", "epsilon_person", "asked", "rho"):
+        value = statement.get(key)
+        if value is not None and value != 0 and not inside(value, 0, math.inf):
+            raise ValueError(f"{key} is a number from 0 on")
+    if statement["delta"] != 0 and not inside(statement["delta"], 0, 1):
+        raise ValueError("delta lies in [0, 1)")
 
 
 @dataclass(frozen=True, repr=False)

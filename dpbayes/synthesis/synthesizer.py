@@ -328,6 +328,12 @@ class Synthesizer(Generic[F_co]):
         return self._fit(task)
 
     @one_thread()
+    def check_program(self) -> None:
+        """Raise ProgramError for a user's program that a fit would refuse; no record is read."""
+        if self.model is not None:
+            self.spent.check_program(self.model, self.engine, self.schema, self.settings)
+
+    @one_thread()
     def _fit(self, task: Task) -> Fit[F_co]:
         claim = self.guarantee()
         if task.allow_nonconvergence and claim.draw is not None:
@@ -353,6 +359,7 @@ class Synthesizer(Generic[F_co]):
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
         if self.schema.rows.share:
+            self.check_program()
             pay()
         return Task(
             self.schema,

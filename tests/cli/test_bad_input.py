@@ -1,10 +1,15 @@
 """Input that would crash, hang or pass: one message, exit code 2, and nothing written."""
 
 import os
+import sqlite3
+import warnings
 
+import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import InferenceError
+from dpbayes.inference.regressions import formula_fit
 from tests.cli import in_process
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
@@ -337,3 +342,96 @@ def test_tabs_in_a_schema_are_read(folder):
 def test_a_family_with_a_setting_of_thousands_of_digits(folder):
     flags = options(folder, family=f"mixture(components = {'9' * 5000})")
     assert "settings are written" in refused(folder, "synthesize", folder / "data.csv", *flags)
+
+
+@pytest.mark.parametrize("knots", ["5", '"a"', '""', "-1"])
+@pytest.mark.parametrize("name", ["bs", "cr"])
+def test_knots_that_are_no_list(name, knots):
+    schema = dpb.Schema.from_dict(
+        {"columns": {"x": {"type": "count", "upper": 9, "public": True}, "y": {"type": "binary"}}}
+    )
+    formula = f"y ~ {name}(x, knots={knots}, lower=0, upper=9)"
+    with pytest.raises(dpb.SchemaError, match="knots must be a list"):
+        dpb.Regression(formula, "bernoulli").on(schema)
+    with pytest.raises(InferenceError, match="knots must be a list"):
+        formula_fit(formula)(pd.DataFrame({"x": range(9), "y": [0, 1, 0] * 3}))
+
+
+def test_a_constant_that_is_no_number_warns_of_nothing():
+    schema = dpb.Schema.from_dict(
+        {"columns": {"x": {"type": "count", "upper": 9, "public": True}, "y": {"type": "binary"}}}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(dpb.SchemaError, match="is not a finite number"):
+            dpb.Regression("y ~ poly(x, 1 / 0)", "bernoulli").on(schema)
+
+
+def test_a_database_that_cannot_be_read():
+    with pytest.raises(dpb.core.errors.DataError, match="Input/output error"):
+        dpb.read_records("sqlite:////proc/self/mem", query="people")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            (
+                "risk",
+                "{d}",
+                "--records",
+                "{d}",
+                "--schema",
+                "{s}",
+                "--keys",
+                "sex",
+                "--delta",
+                "0.1",
+            ),
+            "--delta belongs to",
+        ),
+        (
+            ("report", ".", "--records", "{d}", "--schema", "{s}", "--sensitive", "y"),
+            "needs --keys",
+        ),
+        (("plan", "{s}", "--rows", "9", "--datasets", "0"), "--datasets = 0 must be"),
+        (("plan", "{s}", "--rows", "9", "--delta", "nan"), "delta"),
+        (("plan", "{s}", "--rows", "9", "--encoding", "nope"), "need --reference"),
+        (
+            ("ledger", "create", "sqlite:///:memory:", "--account", "a", "--epsilon", "1"),
+            "in-memory",
+        ),
+        (("ledger", "show", "{d}"), "is no ledger"),
+    ],
+)
+def test_options_that_would_be_ignored(folder, arguments, message, monkeypatch):
+    monkeypatch.chdir(folder)
+    named = {"d": folder / "data.csv", "s": folder / "schema.toml"}
+    assert message in refused(folder, *(a.format(**named) for a in arguments))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".zip"])
+def test_what_is_not_packed_is_not_unpacked(folder, ending):
+    path = folder / f"data.csv{ending}"
+    path.write_bytes((folder / "data.csv").read_bytes())
+    assert "is not packed" in refused(folder, "schema", "draft", path)
+
+
+def test_a_mark_at_the_start_of_a_schema_is_read(folder):
+    text = (folder / "schema.toml").read_text()
+    (folder / "marked.toml").write_text(text, encoding="utf-8-sig")
+    assert dpb.Schema.from_toml(folder / "marked.toml") == dpb.Schema.from_toml(
+        folder / "schema.toml"
+    )
+
+
+def test_an_entry_of_no_account(folder):
+    """A ledger in which somebody has changed the number of an entry's account: it paid nothing."""
+    where = folder / "l.db"
+    assert dpbayes("ledger", "create", where, "--account", "a", "--epsilon", 9).returncode == 0
+    flags = options(folder, mechanism="laplace", formula=None, family=None, warmup=None, draws=None)
+    flags += ["--set", "bins=2", "--ledger", where, "--account", "a"]
+    assert dpbayes("synthesize", folder / "data.csv", *flags).returncode == 0
+    with sqlite3.connect(where) as connection:
+        connection.execute("UPDATE entry SET dataset_id = 99")
+    assert "an entry belongs to no account" in refused(folder, "ledger", "show", where)

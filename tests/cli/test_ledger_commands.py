@@ -66,7 +66,7 @@ def test_a_budget_from_the_first_to_the_last_release(folder):
         (("create", "oracle://x/y", "--account", "a", "--epsilon", "1"), "sqlite or postgresql"),
         (("show", "none.db"), "there is no ledger 'none.db'"),
         (("show", "empty.db"), "holds no ledger"),
-        (("show", "data.csv"), "is damaged (file is not a database)"),
+        (("show", "data.csv"), "is no ledger: the file is no SQLite database"),
         (("history", "good.db", "--account", "b"), "'b' is not in the ledger; it has 'a'"),
         (("create", "good.db", "--account", "a", "--epsilon", "9"), "a budget is never raised"),
         (("resolve", "good.db", "--entry", "f00"), "not among the unfinished ones"),

@@ -8,6 +8,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import ProgramError
 from dpbayes.engines import get_engine
 from dpbayes.engines.candidates import CandidatesEngine
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import one_draw
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage, check_on_made_up
 from tests.programs import GOOD, write
@@ -133,3 +134,69 @@ def _checked(text, column, message, tmp_path):
         return
     with pytest.raises(ProgramError, match=message):
         check_on_made_up(model, compiled, where, 50, 1)
+
+
+PAID_BEFORE = {  # what a fit refuses for public reasons
+    "does not compile": ("mu ~ normal(0, 2);", "mu ~ normal(0, 2, 3);"),
+    "y_rep of 'y' is no number": (
+        "normal_rng(rep_vector(mu, n), 1)",
+        "rep_array(not_a_number(), n)",
+    ),
+    "target has no gradient": ("square(y - mu)", "square(log(y) - mu)"),
+}
+
+
+@pytest.mark.parametrize("message", PAID_BEFORE)
+@pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Score(1.0)])
+def test_a_program_is_checked_before_a_noisy_number_of_rows_is_paid_for(
+    mechanism, message, tmp_path
+):
+    if mechanism.name == "score" and "gradient" in message:
+        return  # its scores are clipped where there is none
+    text = GOOD.replace(*PAID_BEFORE[message])
+    column = {"type": "continuous", "lower": 0, "upper": 5}
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": "noisy"})
+    synthesizer = dpb.Synthesizer(
+        where, mechanism, dpb.Program(write(tmp_path, text), "y ~ 1"), allow_unproved=True
+    )
+    paid = []
+    with pytest.raises(ProgramError, match=message):
+        synthesizer.fit(pd.DataFrame({"y": np.linspace(1, 4, 50)}), pay=lambda: paid.append(1))
+    assert not paid
+
+
+def test_a_program_that_declares_the_bounds_of_its_outcome_has_scores(tmp_path):
+    """Simulated records are clipped as released ones are: those beyond the bounds were refused."""
+    text = GOOD.replace("  vector[n] y;", "  vector<lower=0, upper=5>[n] y;")
+    column = {"type": "continuous", "lower": 0, "upper": 5}
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": "public"})
+    model = dpb.Program(write(tmp_path, text), "y ~ 1")
+    synthesizer = dpb.Synthesizer(where, dpb.Score(3.0), model, settings=SETTINGS)
+    records = pd.DataFrame({"y": np.random.default_rng(1).normal(4.5, 1, 300).clip(0, 5)})
+    release = synthesizer.fit(records, allow_nonconvergence=True).sample(1, seed=1)
+    assert abs(release.datasets[0]["y"].mean() - records["y"].mean()) < 0.5
+
+
+def test_a_search_for_a_mode_begins_where_there_is_a_density(tmp_path):
+    """At the origin a transformed parameter is outside of its bounds."""
+    text = GOOD.replace("model {", "transformed parameters { real<lower=1> far = mu; }\nmodel {")
+    where = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}, "rows": "public"}
+    )
+    model = dpb.Program(write(tmp_path, text), "y ~ 1").on(where)
+    data = model.data(where.validate(pd.DataFrame({"y": np.full(50, 3.0)})), 50)
+    compiled = get_engine("embedded").compile(model.program)
+    bound = compiled.bind({**data, **contract_defaults(50)}).density_model()
+    found = bound.constrain(bound.mode()[None, None])
+    assert found["mu"].item() == pytest.approx(3 * 50 / (50 + 1 / 4), rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [29, 30, 31])
+def test_a_constant_as_long_as_the_table_is_not_of_its_rows(n, tmp_path):
+    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  vector[30] h;")
+    text = text.replace("mu ~ normal(0, 2)", "mu ~ normal(mean(h), 2)")
+    where = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}, "rows": "public"}
+    )
+    model = dpb.Program(write(tmp_path, text), "y ~ 1", {"h": np.arange(30.0)}).on(where)
+    assert model.constants_at(np.arange(n), n) == {}

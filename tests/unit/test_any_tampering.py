@@ -161,7 +161,7 @@ def test_releases_with_another_statement(release, tmp_path, number, value):
     readers = (
         lambda: public_page(out),
         lambda: confidential_page(out),
-        lambda: stated(out / "release" / "synthetic_1.csv", None, 0.0),
+        lambda: stated(out / "release" / "synthetic_1.csv", None, None),
         lambda: Release.entry_of(out / "release"),
         lambda: combine(out / "release", "age ~ sex"),
     )

@@ -23,7 +23,7 @@ from dpbayes.inference import (
     read_release,
     share_posterior,
 )
-from dpbayes.inference.analysis import ReleasedData
+from dpbayes.inference.analysis import ReleasedData, records_of
 from dpbayes.inference.regressions import formula_fit
 
 
@@ -354,3 +354,19 @@ def test_levels_are_read_as_they_are_written(tmp_path):
     for data, written in zip(found.datasets, release.datasets, strict=True):
         pd.testing.assert_frame_equal(data, written, check_dtype=False)
     assert found.datasets[0]["group"].dtype == int
+
+
+def test_where_the_number_of_records_is_not_public_readers_have_its_estimate(tmp_path):
+    """A declared one scaled variances by its distance from the true one."""
+    records = pd.DataFrame({"ill": [0] * 900 + [1] * 100, "old": [0, 1] * 500})
+    columns = {name: {"type": "binary"} for name in records}
+    for rows, told in (("public", False), ("noisy", True), (9000, True)):
+        schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
+        job = dpb.Job(
+            (dpb.Synthesizer(schema, dpb.Marginals(2.0)),), tmp_path / str(rows), datasets=5
+        )
+        job.run(records, lambda _: None)
+        released = read_release(tmp_path / str(rows) / "release")
+        assert ("estimated_records" in released.settings) == told
+        assert abs(records_of(released.settings) - 1000) < 40  # sds of 1.5 and less
+    assert records_of({}) is None

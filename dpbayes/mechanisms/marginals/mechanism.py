@@ -468,6 +468,9 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         fitted.settings = {**self.settings, "draw": draw}
         return fitted
 
+    def told(self, output: counting.Measurement) -> dict[str, int]:
+        return {"estimated_records": output.n} if output.n_sd else {}
+
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:

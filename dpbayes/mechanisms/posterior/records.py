@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.core.lazy import pd, xr
-from dpbayes.engines import SamplerSettings, get_engine
+from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
@@ -95,6 +95,19 @@ def check_on_made_up(
     bound = compiled.bind({**data, **contract_defaults(count)})
     _check_replicates(model, bound, model.public(_made_up(schema, count), count))
     return report
+
+
+def check_before_payment(
+    model: Model, engine: Engine, schema: Schema, settings: SamplerSettings, *, chains: bool
+) -> None:
+    """Check a user's program as a fit will, but for the number of rows, before that is paid for.
+
+    Raises:
+        ProgramError, DataError: as ``check_contract``.
+    """
+    if not model.program.bundled:
+        compiled, threads = engine.compile(model.program), settings.threads_per_chain
+        check_on_made_up(model, compiled, schema, CHECKED, threads, chains)
 
 
 def _check_replicates(model: Model, bound: BoundModel, public: pd.DataFrame) -> None:

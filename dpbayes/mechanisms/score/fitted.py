@@ -47,6 +47,8 @@ from dpbayes.mechanisms.score.simulated import (
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
+from dpbayes.stan.model import Model
+from dpbayes.stan.program import StanProgram
 from dpbayes.stan.scored import NOISE, scored, scored_groups
 
 if TYPE_CHECKING:
@@ -77,6 +79,11 @@ class ScorePosterior:
     groups: tuple[GroupSums, ...]
     draws: xr.DataTree
     diagnostics: Diagnostics
+
+
+def program_given_scores(model: Model) -> StanProgram:
+    """Program of the posterior given noisy sums of scores."""
+    return (scored_groups if grouped(model) else scored)(model.program)
 
 
 class FittedScore(Fitted[ScorePosterior]):
@@ -125,7 +132,7 @@ class FittedScore(Fitted[ScorePosterior]):
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
         # What chains will sample is compiled here: after the sums are drawn no text may fail.
-        task.engine.compile((scored_groups if self._terms else scored)(on.model.program))
+        task.engine.compile(program_given_scores(on.model))
         rounds = rounds_of(task.rows, len(self._simulator.fixed), group_sizes(on.model))
         rounds.check()
         self._rounds = rounds

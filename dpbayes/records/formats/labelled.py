@@ -61,6 +61,8 @@ def read_spss(file: File, reading: Reading, schema: Schema | None) -> RecordsRea
 def read_sas(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sas7bdat`` file, with labels from a catalog, or a transport file ``.xpt``."""
     if file.ending == ".xpt":
+        if reading.catalog is not None:
+            raise DataError(f"{file.where}: a transport file has no catalog; leave it out.")
         layout = Transport.of(file)
         frame, meta = _called("read_xport", file, encoding=reading.encoding)
         if lost := layout.lost(frame, schema):

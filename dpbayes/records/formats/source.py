@@ -65,6 +65,8 @@ class File:
             if start.startswith(_ZSTANDARD):
                 raise DataError(f"{where} is packed by zstandard; unpack it first: unzstd.")
             packed = next((kind for magic, kind in _PACKED.items() if start.startswith(magic)), "")
+            if not packed and path.suffix.lower() in _ENDINGS:
+                raise DataError(f"{where} is not packed, as its ending says: rename it.")
             if not packed or path.suffix.lower() in _ZIPPED:
                 return cls(path, path.name)
             if packed == "zip":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sqlite3
 import urllib.parse
@@ -17,6 +18,7 @@ from dpbayes.records.chunks import Part
 from dpbayes.records.formats import duck
 from dpbayes.records.formats.base import FoundParts, Reading, RecordsRead, Size
 from dpbayes.records.formats.names import NO_SELECT, TABLE, check_names
+from dpbayes.records.formats.source import as_data_error
 
 OPTIONS = ("query",)
 ROWS = 100_000  # rows of a page
@@ -156,13 +158,13 @@ def _sqlite(database: str | None) -> sa.Engine:
     """Open an SQLite file for reading only: SQLite would otherwise create a missing file."""
     if not database or not Path(database).is_file():
         raise DataError(f"database file {database or ''!r} does not exist.")
-    with Path(database).open("rb") as stream:
-        header = stream.read(100)
+    with as_data_error(f"database file {database!r}"), Path(database).open("rb") as stream:
+        header, length = stream.read(100), os.fstat(stream.fileno()).st_size
     # SQLite reads what a cut file has left, and takes the rest for missing values. The number of
     # pages in the header is valid if it was written by the last change.
     if header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]:
         size, pages = (int.from_bytes(header[a:b], "big") for a, b in ((16, 18), (28, 32)))
-        if Path(database).stat().st_size < pages * (65_536 if size == 1 else size):
+        if length < pages * (65_536 if size == 1 else size):
             raise DataError(f"database file {database!r} is cut: it has fewer pages than it says.")
     place = f"file:{urllib.parse.quote(str(Path(database).absolute()))}?mode=ro"
     return sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True))
