@@ -57,6 +57,10 @@ def check_writable(out: Path) -> None:
 
 def check_output(out: Path) -> None:
     """Raise OutputError unless ``out`` can take a new release. Call before the fit."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:  # a ledger keeps it as text
+        raise OutputError("--out has a name that is not UTF-8: choose another one.") from None
     check_writable(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_output_error(out, "Choose another directory."))

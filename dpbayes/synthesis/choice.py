@@ -184,6 +184,11 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
                 f"{findings[0]} A private choice takes programs that are proved."
             )
         if model is not None and not each_by_itself(model.program):
+            if len(model.columns) > 1:
+                raise ProgramError(
+                    "sequences with programs of your own are not compared by a private choice, "
+                    "which evaluates records in blocks. Choose for each column by itself."
+                )
             raise ProgramError(
                 f"program {model.program.name!r} puts public covariates of several records "
                 "together: its records cannot be evaluated in blocks, as a private choice does."

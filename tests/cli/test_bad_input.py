@@ -435,3 +435,16 @@ def test_an_entry_of_no_account(folder):
     with sqlite3.connect(where) as connection:
         connection.execute("UPDATE entry SET dataset_id = 99")
     assert "an entry belongs to no account" in refused(folder, "ledger", "show", where)
+
+
+def test_names_that_are_no_utf_8(folder):
+    """A folder with such a name is refused, a note is kept as it can be written."""
+    where = folder / "l.db"
+    assert dpbayes("ledger", "create", where, "--account", "a", "--epsilon", 9).returncode == 0
+    flags = options(folder, mechanism="laplace", formula=None, family=None, warmup=None, draws=None)
+    flags += ["--set", "bins=2", "--ledger", where, "--account", "a"]
+    wrong = [folder / "o\udcff" if flag == folder / "out" else flag for flag in flags]
+    assert "not UTF-8" in refused(folder, "synthesize", folder / "data.csv", *wrong)
+    done = dpbayes("synthesize", folder / "data.csv", *flags, "--note", "n\udcff")
+    assert done.returncode == 0, done.stderr
+    assert "n\\udcff" in dpbayes("ledger", "history", where).stdout

@@ -211,3 +211,16 @@ def test_programs_that_nothing_proves_are_not_chosen_among(tmp_path, mechanism):
     other = candidate("other", GOOD + "\n// with a comment\n")
     chosen = choose_program([good, other], records(2, 5), 1.0)
     assert chosen.scores[0] == chosen.scores[1]
+
+
+def test_sequences_with_own_programs_are_not_chosen_among(tmp_path):
+    def candidate(name, sd):
+        (tmp_path / name).mkdir()
+        text = GOOD.replace("normal(0, 2)", f"normal(0, {sd})")
+        own = dpb.Program(write(tmp_path / name, text), "y ~ 1")
+        return dpb.Synthesizer(
+            SCHEMA, dpb.Censored(1.0), dpb.Sequence([own, dpb.Regression("x ~ 1", "bernoulli")])
+        )
+
+    with pytest.raises(dpb.ProgramError, match="sequences with programs of your own"):
+        choose_program([candidate("a", 2), candidate("b", 3)], records(2, 5), 1.0)

@@ -200,3 +200,20 @@ def test_a_constant_as_long_as_the_table_is_not_of_its_rows(n, tmp_path):
     )
     model = dpb.Program(write(tmp_path, text), "y ~ 1", {"h": np.arange(30.0)}).on(where)
     assert model.constants_at(np.arange(n), n) == {}
+
+
+def test_a_sequence_keeps_the_constants_of_its_rows(tmp_path):
+    """Beside a family, too: its priors may have any length."""
+    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  vector[n] shift;")
+    text = text.replace("y - mu", "y - mu - shift").replace("rep_vector(mu, n)", "mu + shift")
+    columns = {"y": {"type": "continuous", "lower": -5, "upper": 5}, "ill": {"type": "binary"}}
+    where = dpb.Schema.from_dict({"columns": columns, "rows": "public"})
+    own = dpb.Program(write(tmp_path, text), "y ~ 1", {"shift": np.linspace(0, 1, 40)})
+    model = dpb.Sequence([own, dpb.Regression("ill ~ 1", "bernoulli")])
+    synthesizer = dpb.Synthesizer(where, dpb.Censored(1.0), model, settings=SETTINGS)
+    rng = np.random.default_rng(1)
+    records = pd.DataFrame({"y": rng.normal(0, 1, 40), "ill": rng.integers(2, size=40)})
+    fit = synthesizer.fit(records, allow_nonconvergence=True)
+    assert len(fit.sample(1, seed=1).datasets[0]) == 40
+    with pytest.raises(dpb.GuaranteeError, match="has a value for each record"):
+        fit.sample(1, rows=30, seed=1)
