@@ -74,3 +74,9 @@ def test_bad_settings(bad):
         dpb.expected_information(100, 5, 1.0, range=bad)
     with pytest.raises(dpb.GuaranteeError, match="groups"):
         dpb.expected_information(100, 5, 1.0, groups=bad)
+
+
+@pytest.mark.parametrize("name", ["rows", "columns"])
+def test_numbers_that_no_float_holds_are_refused(name):
+    with pytest.raises(dpb.GuaranteeError, match="must be at most 1,000,000,000,000,000"):
+        dpb.expected_information(**{"rows": 9, "columns": 3, "epsilon": 1.0, name: 10**400})

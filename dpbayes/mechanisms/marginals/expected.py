@@ -12,8 +12,8 @@ from typing import Literal
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.marginals.groups import groups_for
 from dpbayes.privacy.guarantee import check_epsilon, inside
-from dpbayes.schema.rows import MOST_VALUES
 
+MOST = 10**15  # rows and columns
 RELATIONS = 0.65  # share of epsilon for relations, in both ways; margins get the rest
 RANGE = 2.0  # half-width of the log-likelihood ratios that ``anchored`` does not clamp
 
@@ -75,8 +75,8 @@ def expected_information(
     for name, value, least in (("rows", rows, 1), ("columns", columns, 2)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise GuaranteeError(f"{name} = {value!r} must be a whole number, at least {least}.")
-        if value > MOST_VALUES:
-            raise GuaranteeError(f"{name} must be at most {MOST_VALUES:,}.")
+        if value > MOST:
+            raise GuaranteeError(f"{name} must be at most {MOST:,}.")
     for name, number in (("range", range), ("groups", 1.0 if groups is None else groups)):
         if not inside(number, 0, math.inf):
             raise GuaranteeError(f"{name} = {number!r} must be a finite number above 0.")
