@@ -120,7 +120,7 @@ def tiny():
 def test_all_rounds_cost_what_is_claimed_on_every_neighbour(seed, adjacency, rho, monkeypatch):
     """As in test_measured, with a column whose bins are divided and that has heaps: exact."""
     monkeypatch.setattr(counting, "fit_shares", remembered)
-    monkeypatch.setattr(levels, "RECORDS", 3.0 if rho is None else 5.0)
+    monkeypatch.setattr(levels, "RECORDS", 3.7 if rho is None else 5.5)
     monkeypatch.setattr(levels, "CLEAR", -np.inf)
     schema, cells, every = tiny()
     columns = [ColumnLevels.of(axis, None, divisible=True) for axis in cells.axes]

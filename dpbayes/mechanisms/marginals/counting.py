@@ -30,7 +30,7 @@ from dpbayes.mechanisms.marginals.groups import (
     make_groups,
     merge,
 )
-from dpbayes.mechanisms.marginals.levels import ColumnLevels, axes_of
+from dpbayes.mechanisms.marginals.levels import ColumnLevels, axes_of, pooled
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
 from dpbayes.mechanisms.marginals.parts import MANY, SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import Refinement, refine
@@ -247,7 +247,8 @@ class Measurement:
                 if columns[j].coarser:
                     columns[j] = columns[j].with_heaps(first, noise)
                 else:
-                    columns[j] = columns[j].by(first, noise, budget.sd(parts.margins[j]))
+                    finer_sd = pooled(budget.sd(parts.second[j]), budget.sd(parts.margins[j]))
+                    columns[j] = columns[j].by(first, noise, finer_sd)
             counts = counts.on({j: axis for j in round_of if (axis := columns[j].axis) is not None})
         margins = counts.margins()
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}

@@ -112,7 +112,7 @@ class ColumnLevels:
 
         Args:
             counts: noisy counts of the levels, with noise of ``sd``.
-            finer_sd: sd of the noise that the parts' counts will have.
+            finer_sd: sd of the noise that the parts' counts will have together.
         """
         assert self.axis is not None
         return self._on(divided(self.axis, counts, finer_sd), counts, sd)
@@ -132,6 +132,11 @@ class ColumnLevels:
         earlier = (replace(coarser, member=coarser.member @ member) for coarser in self.coarser)
         coarser = (*earlier, CoarserCounts(counts, member, sd))
         return replace(ColumnLevels.of(axis, None, divisible=True), divisible=True, coarser=coarser)
+
+
+def pooled(first: float, second: float) -> float:
+    """Sd of the noise in the weighted mean of two counts of the same."""
+    return float((first**-2 + second**-2) ** -0.5)
 
 
 def worth_dividing(size: int, n: int, sd: float) -> bool:

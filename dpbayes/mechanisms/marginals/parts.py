@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbayes.mechanisms.marginals.budget import BudgetSplit
 from dpbayes.mechanisms.marginals.groups import FEWEST, MERGED, MOST, groups_for, told_apart
-from dpbayes.mechanisms.marginals.levels import FIRST, SECOND, ColumnLevels, worth_dividing
+from dpbayes.mechanisms.marginals.levels import FIRST, SECOND, ColumnLevels, pooled, worth_dividing
 from dpbayes.mechanisms.marginals.refining import refined_share
 
 MARGINS = (0.5, 0.03)  # share of the budget for margins at the fewest groups; less per extra group
@@ -63,10 +63,11 @@ class BudgetParts:
         margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
         first, second = {}, {}
         for j in hidden:
-            finer = (1 - FIRST - SECOND) * margins[j]
-            if columns[j].divisible and worth_dividing(columns[j].size, n, budget.sd(finer)):
-                first[j], second[j] = FIRST * margins[j], SECOND * margins[j]
-                margins[j] = finer
+            of_bins, of_parts = FIRST * margins[j], SECOND * margins[j]
+            finer = margins[j] - of_bins - of_parts
+            sd = pooled(budget.sd(of_parts), budget.sd(finer))
+            if columns[j].divisible and worth_dividing(columns[j].size, n, sd):
+                first[j], second[j], margins[j] = of_bins, of_parts, finer
         rest = 1 - for_margins - (SCORES if len(columns) >= MANY else 0.0)
         most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
         triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
