@@ -399,9 +399,9 @@ def groups_by_exact_margins(monkeypatch):
     measure, make = counting.Measurement.of.__func__, counting.make_groups
     margins = []
 
-    def measured(cls, counts, columns, n, budget):
+    def measured(cls, counts, *given):
         margins[:] = counts.margins()
-        return measure(cls, counts, columns, n, budget)
+        return measure(cls, counts, *given)
 
     def exact(shares, values, most):
         return make((margins.pop(0) + 1e-9) / (shares.size * 1e-9 + 1), values, most)

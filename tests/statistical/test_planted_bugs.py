@@ -118,11 +118,11 @@ def table(rows=6, n=6, **columns):
 ONE, TWO = table(6, 1, ill=(ILL, 0)), table(ill=(ILL, 0), kids=(KIDS, 1))
 LOW, MIDDLE, NUMBERS = table(pay=(PAY, 0.0)), table(pay=(PAY, 0.5)), table(kids=(KIDS, 1))
 SEVEN = table(7, 7, pay=(PAY, 0.0))
-LONG = table(60, 1, ill=(ILL, 0))  # more rows are declared than there are records
 NOISY = table({"noisy": 0.2}, 6, ill=(ILL, 0))
 BOTH = table(ill=(ILL, 0), pay=(PAY, 0.0))
 KEPT = dpb.Marginals(20, keep=["pay ~ ill + kids"])
-LONG = table(200, 200, ill=(ILL, 0), kids=(KIDS, 0), pay=(PAY, 0.0))
+MANY_KIDS = {"type": "count", "upper": 30}  # a record with 30 is far out
+LONG = table(200, 200, ill=(ILL, 0), kids=(MANY_KIDS, 0), pay=(PAY, 0.0))
 LONG[1].loc[::2, "ill"], LONG[1].loc[::3, "kids"] = 1, 3
 PAIR = table(4, 40, a=(ILL, 0), b=(ILL, 0))
 THIRD = table(3000, 3000, **{name: (PARTY, "a") for name in "abc"})
