@@ -36,13 +36,16 @@ def refuse_other_rows(schema: Schema, model: Model | None, rows: int, records: i
     """Raise GuaranteeError if data sets must have as many rows as there are records, and do not."""
     if rows == records:
         return
-    public = [f"column {c.name!r} is public and" for c in schema.columns.values() if c.public]
+    public = [
+        f"column {c.name!r} is public and released as it is"
+        for c in schema.columns.values()
+        if c.public
+    ]
     given = () if model is None else model.constants_at(np.arange(records), records)
-    fixed = (*public, *(f"constant {name!r} has a value for each record and" for name in given))
+    fixed = (*public, *(f"constant {name!r} has a value for each record" for name in given))
     if fixed:
         raise GuaranteeError(
-            f"rows = {rows}: {fixed[0]} is used as it is, so there are as many rows as records. "
-            "Leave rows out."
+            f"`rows` = {rows}: {fixed[0]}, so there are as many rows as records. Leave `rows` out."
         )
 
 
