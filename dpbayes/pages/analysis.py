@@ -51,7 +51,7 @@ df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
 variance <- ifelse(variance > 0, variance, SCALEwithin)""",
     ),
 }
-TRUTH = ("true", "false", "t", "f")
+_TRUTH = ("true", "false", "t", "f")
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
 _DPBAYES = """\
 from dpbayes.inference import analyse
@@ -186,7 +186,7 @@ def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
         for name, found in texts.items()
         if found
         and not _ODD & set(name)
-        and all(pd.notna(pd.to_numeric(v, errors="coerce")) or v.lower() in TRUTH for v in found)
+        and all(pd.notna(pd.to_numeric(v, errors="coerce")) or v.lower() in _TRUTH for v in found)
     ]
 
 

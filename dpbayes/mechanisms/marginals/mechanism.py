@@ -72,8 +72,9 @@ class Marginals(ModelFreeMechanism):
     margins. Where there are rows enough, triples of columns are counted on fewer groups, and on
     more groups a few pairs that the other counts describe worst. A log-linear model of each column
     given those before it is fitted to the counts and their known noise variance. Where records are
-    many, bins of numeric columns are divided by noisy counts of them first. Only counting spends
-    epsilon: any number of data sets costs the same.
+    many, bins of numeric columns are divided by noisy counts of them first, and round numbers on
+    which these show a heap become levels. Only counting spends epsilon: any number of data sets
+    costs the same. A number of records that is not public is estimated from the counts.
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
