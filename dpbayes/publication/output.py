@@ -60,7 +60,8 @@ def check_output(out: Path) -> None:
     try:
         str(out).encode()
     except UnicodeEncodeError:  # a ledger keeps it as text
-        raise OutputError("--out has a name that is not UTF-8: choose another one.") from None
+        message = f"{str(out)!r} has a name that is not UTF-8: choose another one."
+        raise OutputError(message) from None
     check_writable(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_output_error(out, "Choose another directory."))

@@ -668,7 +668,9 @@ def test_a_damaged_file_is_noticed(url, kind):
     else:
         content = content[: len(content) // 2]
     path.write_bytes(content)
-    with pytest.raises(LedgerError, match=r"is damaged.*Restore it from a backup"):
+    no_database = kind in ("garbage", "header")  # as any other file that is given by mistake
+    message = "is no ledger: the file is no SQLite database" if no_database else "is damaged"
+    with pytest.raises(LedgerError, match=rf"{message}.*[Rr]estore it from a backup"):
         Ledger(url)
 
 
