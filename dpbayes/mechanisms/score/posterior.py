@@ -125,7 +125,8 @@ class ScoreChains:
         """Random starting points around the mode, more dispersed than the posterior."""
         d = len(self._belief.point)
         root = _SPREAD * self._belief.root()
-        points = self._belief.point + self._rng.standard_normal((chains, d)) @ root.T
+        ways = self._rng.standard_normal((chains, d)) @ root.T
+        points = np.stack([self._simulator.reached(self._belief.point, way) for way in ways])
         starts = self._simulator.constrained(points[None])
         if self._measured.scale:
             starts[NOISE] = self._rng.chisquare(d + 1, (1, chains, 1))

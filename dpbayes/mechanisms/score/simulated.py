@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -29,6 +30,7 @@ _STEEPEST = 1e50  # largest slope of a simulated record, so that squares of slop
 _THINNEST = 1e-12  # least eigenvalue of a correlation matrix of slopes
 _FARTHEST = 3.0  # multiple of sqrt(d); records with longer scores are downweighted
 _PASSES = 3
+_HALVES = 30  # most halvings of a way that a program does not allow
 USERS = ("y", "X", "group")  # by-record data of a user's program
 NO_DENSITY = "no record that it draws at a likely point has a finite log_lik."
 
@@ -176,6 +178,23 @@ class Simulator:
         names = self.model.program.declared("parameters")
         names += ("group_effect", "group_sd") if effects else ()
         return {name: values[name] for name in names if name in values}
+
+    def reached(self, point: Vector, way: Vector) -> Vector:
+        """The point moved along a way as far as the program allows: all of it, a half, a quarter.
+
+        A user's program may have constraints between parameters (on transformed parameters), of
+        which unconstrained coordinates know nothing.
+
+        Args:
+            point: a point at which the program draws records.
+            way: the way from it, shape (all,).
+        """
+        for _ in range(_HALVES):
+            with contextlib.suppress(EngineError):
+                self.constrained((point + way)[None, None])
+                return point + way
+            way = way / 2
+        return point
 
     def records(self, points: Floats, seed: int = SEED) -> Simulated:
         """Simulate records at unconstrained points of shape (K, all), about as many at each.
