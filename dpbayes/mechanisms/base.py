@@ -373,10 +373,12 @@ class Mechanism(ABC, Generic[F_co]):
     def check_release(self) -> None:
         """Raise GuaranteeError unless a release can be drawn on this machine."""
 
-    def check_program(
-        self, model: Model, engine: Engine, schema: Schema, settings: SamplerSettings
-    ) -> None:
-        """Raise ProgramError for a user's program that a fit would refuse; no record is read."""
+    def rehearse(self, task: Task) -> None:
+        """Raise what a fit refuses whatever the records are: all that it does before it draws.
+
+        Args:
+            task: public constants in place of the records.
+        """
 
     @property
     def epsilon_setting(self) -> float:

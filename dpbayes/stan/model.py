@@ -293,7 +293,11 @@ class Model(ABC):
             records: only their public columns are read.
             rows: number of rows; that of the records if there are public columns.
         """
-        return self.data(self._with_constants(self.public(records, rows)), rows)
+        return self.data(self.constant_records(records, rows), rows)
+
+    def constant_records(self, records: pd.DataFrame, rows: int) -> pd.DataFrame:
+        """Return records in which every confidential value is a public constant (``blank``)."""
+        return self._with_constants(self.public(records, rows))
 
     def public(self, records: pd.DataFrame, rows: int) -> pd.DataFrame:
         """Return the public columns of records, or ``rows`` rows without a column."""

@@ -122,9 +122,9 @@ def score_programs(
     low, high = window
     if not -np.inf < low < high < np.inf:
         raise GuaranteeError(f"window = {window!r} must be two finite numbers, the smaller first.")
-    for candidate in candidates:  # a choice is paid for, and the chosen one must not be refused
-        candidate.check_program()
     table = candidates[0].table(records)
+    for candidate in candidates:  # a choice is paid for, and the chosen one must not be refused
+        candidate.rehearse(table)
     if reference is not None:
         check_disjoint(TableSketch.of(table.schema.validate(reference)), table.frame)
     return tuple(_score(candidate, table, reference, window) for candidate in candidates)

@@ -37,7 +37,7 @@ from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
 from dpbayes.privacy.guarantee import EPSILONS, UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
-from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, Table, table_of
+from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, InMemoryTable, Table, table_of
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import PUBLIC
@@ -47,6 +47,7 @@ from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
 
 G = TypeVar("G", bound=Fitted[Any])
+REHEARSED = 1000  # constant records for which settings are derived where their number is secret
 STEPS = 16  # of a search for an ε, to 1e-5 of it
 LARGEST = 1e15  # of the numbers among settings: whole numbers are exact in floats up to here
 
@@ -328,10 +329,36 @@ class Synthesizer(Generic[F_co]):
         return self._fit(task)
 
     @one_thread()
-    def check_program(self) -> None:
-        """Raise ProgramError for a user's program that a fit would refuse; no record is read."""
-        if self.model is not None:
-            self.spent.check_program(self.model, self.engine, self.schema, self.settings)
+    def rehearse(self, table: Table | None = None) -> None:
+        """Raise what a fit refuses whatever the confidential values are, before any of it is paid.
+
+        The mechanism does all that it does before its first draw, with public constants in place of
+        confidential values.
+
+        Args:
+            table: the validated records, of which public columns are read and, where it is public,
+                the number.
+        Raises:
+            EngineError, GuaranteeError, ProgramError.
+        """
+        if self.model is None:
+            return
+        rows, public, count = self.schema.rows, pd.DataFrame(), REHEARSED
+        if rows.public and table is not None:
+            public, count = table.frame, len(table)
+        constants = self.model.constant_records(public, count)
+        self.spent.rehearse(
+            Task(
+                self.schema,
+                InMemoryTable(self.schema, constants, constants),
+                count if rows.number is None else rows.number,
+                self.model,
+                self.engine,
+                self.settings,
+                self._noise(0),
+                0,
+            )
+        )
 
     @one_thread()
     def _fit(self, task: Task) -> Fit[F_co]:
@@ -359,7 +386,7 @@ class Synthesizer(Generic[F_co]):
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
         if self.schema.rows.share:
-            self.check_program()
+            self.rehearse()
             pay()
         return Task(
             self.schema,

@@ -1,16 +1,19 @@
 """Releases where the number of rows is declared or noisy, and of every kind of table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.core.errors import ProgramError
+from dpbayes.core.errors import DpbayesError, ProgramError
 from dpbayes.engines import get_engine
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import one_draw
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage, check_on_made_up
+from dpbayes.synthesis.choice import score_programs
 from tests.programs import GOOD, write
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, SETTINGS, schema, table
 
@@ -163,6 +166,96 @@ def test_a_program_is_checked_before_a_noisy_number_of_rows_is_paid_for(
     with pytest.raises(ProgramError, match=message):
         synthesizer.fit(pd.DataFrame({"y": np.linspace(1, 4, 50)}), pay=lambda: paid.append(1))
     assert not paid
+
+
+EIGHT, THIRTY = ([f"level {k}" for k in range(count)] for count in (8, 30))
+ORDERED, NORMAL = (dpb.Regression("y ~ 1", family) for family in ("ordinal", "normal"))
+PAIR = GOOD.replace("int<lower=1> n;", "int<lower=2> n;")
+PUBLIC_MISTAKES = {
+    "takes 1 to 5 parameters, the program has 7": (dpb.Anchored(1.0), ORDERED, "candidates", EIGHT),
+    "draws from given points": (dpb.Score(1.0), ORDERED, "candidates", EIGHT),
+    "the model has 29 parameters": (dpb.Score(1.0), ORDERED, "embedded", THIRTY),
+    "does not take one record by itself": (dpb.Score(1.0), PAIR, "embedded", None),
+    "the reference fit has another": (
+        "anchor",
+        dpb.Regression("y ~ 1", "normal"),
+        "embedded",
+        None,
+    ),
+    "reference fit has another": ("weights", NORMAL, "embedded", None),
+}
+
+
+@pytest.fixture(params=PUBLIC_MISTAKES)
+def mistaken(request, tmp_path):
+    """A synthesizer with a mistake that has nothing to do with the records, and its message."""
+    mechanism, model, engine, levels = PUBLIC_MISTAKES[request.param]
+    number = {"type": "continuous", "lower": -5, "upper": 5}
+    column = {"type": "ordinal", "levels": levels} if levels else number
+    if isinstance(model, str):
+        model = dpb.Program(write(tmp_path, model), "y ~ 1")
+    if isinstance(mechanism, str):
+        where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": 50})
+        other = dpb.Regression("y ~ 1", "normal", priors={"intercept": (0.4, 1)})
+        tuned = dpb.Synthesizer(where, dpb.Censored(1.0), other)
+        reference = tuned.reference(pd.DataFrame({"y": np.linspace(-2, 2, 50)}))
+        mechanism = (
+            dpb.Anchored(1.0, anchor=reference)
+            if mechanism == "anchor"
+            else dpb.CensoredWeighted(1.0, weights=reference)
+        )
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": "noisy"})
+    synthesizer = dpb.Synthesizer(where, mechanism, model, engine=engine, settings=SETTINGS)
+    values = np.resize(levels, 200) if levels else np.linspace(-4, 4, 200)
+    return synthesizer, pd.DataFrame({"y": values}), request.param
+
+
+def test_a_public_mistake_is_refused_before_a_noisy_number_of_rows_is_paid_for(mistaken):
+    synthesizer, records, message = mistaken
+    paid = []
+    with pytest.raises(DpbayesError, match=message):
+        synthesizer.fit(records, pay=lambda: paid.append(1))
+    assert not paid
+
+
+def test_a_public_mistake_of_one_candidate_is_refused_before_a_choice(mistaken):
+    """Whichever is chosen: the choice is not drawn, and has cost nothing."""
+    synthesizer, records, message = mistaken
+    where = replace(synthesizer.schema, rows=dpb.schema.Rows("declared", 200))
+    family = "ordinal_probit" if where.columns["y"].levels else "student_t"
+    candidates = [
+        dpb.Synthesizer(
+            where,
+            synthesizer.mechanism,
+            model,
+            engine=synthesizer.engine,
+            settings=SETTINGS,
+        )
+        for model in (dpb.Regression("y ~ 1", family), synthesizer.model)
+    ]
+    # A program for two records or more is not proved, which a choice demands.
+    with pytest.raises(DpbayesError, match=f"{message}|is not proved"):
+        score_programs(candidates, records)
+
+
+def test_chains_of_scores_begin_inside_the_constraints_of_a_program(tmp_path):
+    """A constraint between parameters: half of the points around the mode break it."""
+    text = GOOD.replace("real mu;", "real mu;\n  real low;\n  real high;").replace(
+        "model {",
+        "transformed parameters {\n  real<lower=0.1> gap = high - low;\n}\nmodel {\n"
+        "  low ~ normal(0, 1); high ~ normal(0, 1);",
+        1,
+    )
+    where = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": -5, "upper": 5}}, "rows": "public"}
+    )
+    model = dpb.Program(write(tmp_path, text), "y ~ 1")
+    synthesizer = dpb.Synthesizer(where, dpb.Score(3.0), model, settings=SETTINGS)
+    records = pd.DataFrame({"y": np.random.default_rng(1).normal(1, 1, 100).clip(-5, 5)})
+    fit = synthesizer.fit(records, allow_nonconvergence=True)
+    for seed in range(3):
+        draws = fit.sample(1, seed=seed).posterior["posterior"]
+        assert float((draws["high"] - draws["low"]).min()) > 0.1
 
 
 def test_a_program_that_declares_the_bounds_of_its_outcome_has_scores(tmp_path):

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
-from dpbayes.engines.base import Engine, SamplerSettings
+from dpbayes.engines.base import SamplerSettings
 from dpbayes.mechanisms.base import Mechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, of_posterior
-from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
-from dpbayes.mechanisms.posterior.records import check_before_payment
+from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages, prepare_stages
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
@@ -81,10 +80,8 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
             forecast = replace(forecast, cautions=(*forecast.cautions, SEVERAL))
         return forecast
 
-    def check_program(
-        self, model: Model, engine: Engine, schema: Schema, settings: SamplerSettings
-    ) -> None:
-        check_before_payment(model, engine, schema, settings, chains=engine.draw == "chain")
+    def rehearse(self, task: Task) -> None:
+        prepare_stages(task, self.stages)
 
     def fit(self, task: Task) -> PosteriorFit:
         return fit_stages(task, self.name, self.stages)

@@ -19,7 +19,12 @@ from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior import tabulated
-from dpbayes.mechanisms.posterior.records import BoundRecords, NeighbourRecords, bind_stage
+from dpbayes.mechanisms.posterior.records import (
+    BoundRecords,
+    NeighbourRecords,
+    bind_stage,
+    check_references,
+)
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import AnchorTables, PublicFacts, Stage, Window
@@ -40,6 +45,25 @@ CLAMPED = 0.1  # share of clamped records above which a warning is given
 FAR = 4.0  # standard errors of a draw from the unclamped fit above which a warning is given
 
 
+def prepare_stages(
+    task: Task, stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
+) -> tuple[BoundRecords, tuple[Stage, ...]]:
+    """Bind the records and derive the stages: whatever is refused by public facts is refused here.
+
+    Args:
+        task: the records and the means to model them.
+        stages_of: function that derives the stages from public facts.
+    Raises:
+        DataError, EngineError, GuaranteeError, ProgramError.
+    """
+    records = task.shared(BoundRecords)
+    records.check_gradient()
+    stages = stages_of(records.problem())
+    for stage in stages:
+        check_references(records, stage)
+    return records, stages
+
+
 def fit_stages(
     task: Task, name: str, stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
 ) -> PosteriorFit:
@@ -55,9 +79,7 @@ def fit_stages(
     Raises:
         DataError, ConvergenceError, EngineError, ProgramError.
     """
-    records = task.shared(BoundRecords)
-    records.check_gradient()
-    stages = stages_of(records.problem())
+    records, stages = prepare_stages(task, stages_of)
     # One seed for the unweighted fit, one for the draws between stages, one for each stage.
     _, between_stages, *seeds = np.random.SeedSequence(task.entropy).spawn(2 + len(stages))
     rng = np.random.default_rng(between_stages)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.core.lazy import pd, xr
-from dpbayes.engines import Engine, SamplerSettings, get_engine
+from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
@@ -95,19 +95,6 @@ def check_on_made_up(
     bound = compiled.bind({**data, **contract_defaults(count)})
     _check_replicates(model, bound, model.public(_made_up(schema, count), count))
     return report
-
-
-def check_before_payment(
-    model: Model, engine: Engine, schema: Schema, settings: SamplerSettings, *, chains: bool
-) -> None:
-    """Check a user's program as a fit will, but for the number of rows, before that is paid for.
-
-    Raises:
-        ProgramError, DataError: as ``check_contract``.
-    """
-    if not model.program.bundled:
-        compiled, threads = engine.compile(model.program), settings.threads_per_chain
-        check_on_made_up(model, compiled, schema, CHECKED, threads, chains)
 
 
 def _check_replicates(model: Model, bound: BoundModel, public: pd.DataFrame) -> None:
@@ -521,12 +508,7 @@ def bind_stage(
         stage: the stage.
         drawn: the anchor draw of the previous stage, which that stage has paid for.
         before: the public points from which it was selected, if any.
-    Raises:
-        GuaranteeError: the stage does not fit the model, or the anchor not the program.
     """
-    for part in (stage.weights, stage.anchor):
-        if isinstance(part, Reference):
-            part.check(records.model.identity())
     weighting = stage.weights.weighting(records)
     changes = {
         **contract_defaults(records.size),
@@ -540,7 +522,6 @@ def bind_stage(
         at = drawn
         if isinstance(stage.anchor, Reference):
             at = stage.anchor.anchor()
-            _check_public_anchor(records, at)
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
@@ -557,12 +538,17 @@ def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _check_public_anchor(records: BoundRecords, at: xr.DataTree) -> None:
-    """Raise GuaranteeError if the program is not defined at the anchor.
+def check_references(records: BoundRecords, stage: Stage) -> None:
+    """Raise GuaranteeError unless a stage's reference fits are of this model and usable.
 
     Public constants stand in for the records, so that the refusal reveals nothing of them.
     """
-    (values,) = records.blank.log_lik(at)
+    for part in (stage.weights, stage.anchor):
+        if isinstance(part, Reference):
+            part.check(records.model.identity())
+    if not isinstance(stage.anchor, Reference):
+        return
+    (values,) = records.blank.log_lik(stage.anchor.anchor())
     if np.isnan(values).all():
         raise GuaranteeError(
             "the anchor lies outside the parameter space of "

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
-from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.marginals.budget import MOVES
-from dpbayes.mechanisms.posterior.records import check_before_payment
-from dpbayes.mechanisms.score.fitted import FittedScore, program_given_scores
+from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.grouped import GroupSizes, group_sizes
 from dpbayes.mechanisms.score.rounds import TABLE, Rounds
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
@@ -147,11 +145,8 @@ class Score(NoisyMechanism[FittedScore]):
         remedy = f"Take anchored, fewer terms or more ε; or about {needed:,} records are needed."
         return Forecast(facts, (ForecastWarning(problem, remedy),))
 
-    def check_program(
-        self, model: Model, engine: Engine, schema: Schema, settings: SamplerSettings
-    ) -> None:
-        check_before_payment(model, engine, schema, settings, chains=False)
-        engine.compile(program_given_scores(model))
+    def rehearse(self, task: Task) -> None:
+        self.fit(task)  # which draws nothing
 
     def fit(self, task: Task) -> FittedScore:
         return FittedScore(task, self.rounds, self.to_dict())
