@@ -129,12 +129,13 @@ class _Run(NamedTuple):
 
     Attributes:
         rows: the public number of rows.
-        fitted, output: the fitted mechanism and its private outputs; or None and the stages and
-            anchors that a posterior's noise was used for.
+        released: the fitted mechanism as a release has it of a single data set, and of several.
+        output: its private outputs; or, where ``released`` is empty, the stages and anchors that a
+            posterior's noise was used for.
     """
 
     rows: int
-    fitted: Fitted[Any] | None
+    released: tuple[Fitted[Any], ...]
     output: Any
 
 
@@ -299,9 +300,13 @@ def _run(
     Chains begin at ``record``, in which the two sides differ: such a start would reveal most.
     """
     task = _task(synthesizer, base, table, noise)
-    fitted = synthesizer.spent.fit(task)
+    mechanism = synthesizer.spent
+    fitted = mechanism.fit(task)
     fitted.begin_at(record)
-    return _Run(task.rows, fitted, list(fitted.draw_outputs(datasets, noise)))
+    # A release of several data sets may make them otherwise than a single one.
+    several = max(2, mechanism.datasets_of(None))
+    released = fitted.for_datasets(1), fitted.for_datasets(several)
+    return _Run(task.rows, released, list(released[-1].draw_outputs(datasets, noise)))
 
 
 def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> _Run:
@@ -314,35 +319,40 @@ def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, no
         for s in stages
         if isinstance(s.anchor, AnchorTables)
     ]
-    return _Run(task.rows, None, ([stage.to_dict() for stage in stages], anchors))
+    return _Run(task.rows, (), ([stage.to_dict() for stage in stages], anchors))
 
 
 def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
     """First difference between two runs with the same answers; empty if there is none."""
     if a.rows != b.rows:
         return "the number of rows differs"
-    if a.fitted is None or b.fitted is None:
-        return "" if same(a.output, b.output) else "anchors differ"
-    settings = [
-        json.dumps(dict(run.fitted.settings), sort_keys=True, default=str)
-        for run in (a, b)
-        if run.fitted is not None
-    ]
-    if settings[0] != settings[1]:
-        return "public settings differ"
     if not same(a.output, b.output):
-        return "private outputs differ"
+        return "private outputs differ" if a.released else "anchors differ"
     public = any(column.public for column in base.schema.columns.values())
     size = a.rows if public else min(a.rows, MOST_ROWS)
-    for outputs in zip(a.output, b.output, strict=True):
-        rows = [
-            run.fitted.synthetic(output, size, np.random.default_rng([seed, 2]))
-            for run, output in zip((a, b), outputs, strict=True)
-            if run.fitted is not None
-        ]
-        if not rows[0].equals(rows[1]):
-            return "synthetic rows differ"
+    for fitted, other in zip(a.released, b.released, strict=True):
+        if _settings(fitted.settings) != _settings(other.settings):
+            return "public settings differ"
+        for output, other_output in zip(a.output, b.output, strict=True):
+            shown = _shown(fitted, output, size, seed)
+            other_shown = _shown(other, other_output, size, seed)
+            for what, value in shown.items():
+                if not same(value, other_shown[what]):
+                    return f"{what} differ"
     return ""
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return json.dumps(dict(settings), sort_keys=True, default=str)
+
+
+def _shown(fitted: Fitted[Any], output: Any, rows: int, seed: int) -> dict[str, Any]:
+    """All that a release shows of a private output, by its name in messages."""
+    return {
+        "settings that follow from an answer": _settings(fitted.told(output)),
+        "synthetic rows": fitted.synthetic(output, rows, np.random.default_rng([seed, 2])),
+        "posterior draws": fitted.posterior_of(output),
+    }
 
 
 def same(a: object, b: object) -> bool:

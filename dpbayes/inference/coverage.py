@@ -14,6 +14,10 @@ _OWN_NOISE = ("modips", "modips-choice")  # each data set has separate noise
 # Mechanisms whose intervals had near-nominal coverage in a study (ours, or a repeated one).
 COVERED = ("marginals", "modips", "modips-choice", "unweighted")
 
+# Records to a declared row above which intervals are not known to cover: with 2 the mean of a
+# skewed income was covered in 98 % of 45 runs, with 5 in 65 % of 60 (4,000 records, ε = 1).
+MOST_TO_A_ROW = 2
+
 _SHRUNK = (
     "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
     "1). Use share_posterior or from_synthetic_counts for counts of beta-binomial"
@@ -60,6 +64,23 @@ _BIASED = {
 }
 
 
+def too_few_declared(settings: Mapping[str, Any]) -> str | None:
+    """Warning that a declared number of rows is far below the records; None if it is not.
+
+    Args:
+        settings: settings of the release.
+    """
+    estimated, declared = settings.get("estimated_records", 0), settings.get("public_rows", 0)
+    binned = any(isinstance(edges, list) for edges in settings.get("bins", {}).values())
+    if estimated <= MOST_TO_A_ROW * declared or not binned:
+        return None
+    return (
+        f"about {estimated:,} records were counted where {declared:,} rows had been declared, and "
+        "bins are as wide as so few pay for: means of skewed columns are off by more than their "
+        "intervals say"
+    )
+
+
 def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """Reason why intervals of a release may not cover; None if they do, or if nothing is known.
 
@@ -69,6 +90,9 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """
     if mechanism is None:
         return None
+    few = too_few_declared(settings)
+    if few is not None:
+        return f"{few}."
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
     if mechanism == "modips" and "stages" in settings:  # draw = clamped
         why = _ANCHORED

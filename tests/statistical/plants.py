@@ -15,6 +15,7 @@ import dpbayes as dpb
 from dpbayes.engines import alike
 from dpbayes.engines.draws import make_draws, stacked
 from dpbayes.mechanisms.marginals import analyses, budget, counting, parts
+from dpbayes.mechanisms.marginals.mechanism import FittedMarginals
 from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
 from dpbayes.mechanisms.posterior import anchored, censored, tabulated
@@ -24,6 +25,7 @@ from dpbayes.mechanisms.posterior.risk import linear_weights
 from dpbayes.mechanisms.posterior.stage import NO_WINDOW
 from dpbayes.mechanisms.posterior.weights import Weighting
 from dpbayes.mechanisms.tables import bootstrap, noisy, urns
+from dpbayes.mechanisms.tables.cells import TableCells
 from dpbayes.privacy import statistic
 from dpbayes.privacy.accounting import NOTHING
 from dpbayes.privacy.noise import StudyNoise
@@ -523,6 +525,37 @@ def one_move(monkeypatch):
 
 
 # Of samplers.
+
+
+def told_number(monkeypatch):
+    monkeypatch.setattr(
+        FittedMarginals, "told", lambda self, _: {"records": len(self.counts.codes)}
+    )
+
+
+def records_in_several(monkeypatch):
+    made = FittedMarginals.synthetic
+
+    def changed(self, output, rows, rng):
+        frame = made(self, output, rows, rng)
+        if self.mechanism.draw == "posterior":
+            codes = self.counts.codes[np.arange(rows) % len(self.counts.codes)]
+            frame = TableCells((), self.cells.axes).decode(codes, rng)
+        return frame
+
+    monkeypatch.setattr(FittedMarginals, "synthetic", changed)
+
+
+def setting_of_several(monkeypatch):
+    single = FittedMarginals.for_datasets
+
+    def changed(self, datasets):
+        fitted = single(self, datasets)
+        if datasets > 1:
+            fitted.settings = {**fitted.settings, "first": int(self.counts.codes.min())}
+        return fitted
+
+    monkeypatch.setattr(FittedMarginals, "for_datasets", changed)
 
 
 def free_columns(monkeypatch):

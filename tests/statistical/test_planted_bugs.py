@@ -243,6 +243,15 @@ OF_TABLES = {
     "scores of refined pairs with half their sensitivity": TableBug(
         "a record moves each by 1/2", plants.half_sensitivity_of_scores, dpb.Marginals(50), MIXED
     ),
+    "exact number of records among the settings": TableBug(
+        "n is told", plants.told_number, dpb.Marginals(1), AGES
+    ),
+    "records as the rows of several data sets": TableBug(
+        "a single one has none", plants.records_in_several, dpb.Marginals(1), AGES
+    ),
+    "a record among the settings of several data sets": TableBug(
+        "a single one has none", plants.setting_of_several, dpb.Marginals(1), AGES
+    ),
     "columns forgotten in the cost of a sampler": TableBug(
         "each is a step", plants.free_columns, dpb.Pegs(1, keys="schema"), PAIR
     ),

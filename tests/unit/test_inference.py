@@ -358,9 +358,9 @@ def test_levels_are_read_as_they_are_written(tmp_path):
 
 def test_where_the_number_of_records_is_not_public_readers_have_its_estimate(tmp_path):
     """A declared one scaled variances by its distance from the true one."""
-    records = pd.DataFrame({"ill": [0] * 900 + [1] * 100, "old": [0, 1] * 500})
-    columns = {name: {"type": "binary"} for name in records}
-    for rows, told in (("public", False), ("noisy", True), (9000, True)):
+    records = pd.DataFrame({"ill": [0] * 900 + [1] * 100, "age": np.arange(1000) % 90})
+    columns = {"ill": {"type": "binary"}, "age": {"type": "count", "upper": 120}}
+    for rows, told in (("public", False), ("noisy", True), (9000, True), (300, True)):
         schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
         job = dpb.Job(
             (dpb.Synthesizer(schema, dpb.Marginals(2.0)),), tmp_path / str(rows), datasets=5
@@ -369,4 +369,9 @@ def test_where_the_number_of_records_is_not_public_readers_have_its_estimate(tmp
         released = read_release(tmp_path / str(rows) / "release")
         assert ("estimated_records" in released.settings) == told
         assert abs(records_of(released.settings) - 1000) < 40  # sds of 1.5 and less
+        few = f"where {rows} rows had been declared"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            analyse(released, lambda data: (data["ill"].mean(), data["ill"].var() / len(data)))
+        assert any(few in str(warning.message) for warning in caught) == (rows == 300)
     assert records_of({}) is None

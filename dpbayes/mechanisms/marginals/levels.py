@@ -175,7 +175,7 @@ def divided(axis: Axis, counts: Floats, sd: float) -> Axis:
         for atom in atoms[atoms >= start]:
             last += last >= atom
         edges += [*((last + 0.5) * axis.column.step).tolist(), float(end)]
-    return Axis(axis.column, np.array(edges))
+    return replace(axis, edges=np.array(edges))
 
 
 def _parts(counts: Floats, most: Ints, least: float) -> Ints:
@@ -219,11 +219,11 @@ def with_heaps(axis: Axis, counts: Floats, sd: float) -> Axis:
         beyond = of_bins - own * np.maximum(count, 0.0)
         excess = np.minimum(excess, beyond / (sd * np.sqrt(1 + own**2)))
     first, last = grid_numbers(column, axis.edges[:-1], axis.edges[1:])
-    heaps = [k for k in np.argsort(-excess)[:MOST_HEAPS] if excess[k] > CLEAR and values[k] > 1]
-    found = {roundest(int(first[k]), int(last[k])) for k in heaps}
+    clear = [k for k in np.argsort(-excess)[:MOST_HEAPS] if excess[k] > CLEAR and values[k] > 1]
+    found = {roundest(int(first[k]), int(last[k])) for k in clear}
     new = sorted(found - set(map(int, _atoms(axis))))
-    atoms = [float(column.rounded_numbers(np.array(number * column.step))) for number in new]
-    return replace(axis, column=replace(column, atoms=(*column.atoms, *atoms)))
+    heaps = [float(column.rounded_numbers(np.array(number * column.step))) for number in new]
+    return replace(axis, heaps=(*axis.heaps, *heaps))
 
 
 def roundest(first: int, last: int) -> int:

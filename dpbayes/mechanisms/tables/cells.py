@@ -35,10 +35,13 @@ class Axis:
         column: declaration of the column.
         edges: edges of the B bins of a numeric column, shape (B + 1,); None for levels. Bins are
             closed on the left, the last one on both sides. Edges of whole numbers lie between two.
+        heaps: atoms beside those that the column declares. What noisy counts make known is not kept
+            in the declaration, which refuses more than some atoms.
     """
 
     column: Column
     edges: Floats | None = None
+    heaps: tuple[float, ...] = ()
 
     @cached_property
     def ranges(self) -> tuple[Floats, Floats, Mask]:
@@ -49,9 +52,10 @@ class Axis:
             low, high = np.ceil(low), np.floor(high)
         # A bin that holds only the atom already stands for it.
         first, last = grid_numbers(self.column, low, high)
-        places = np.rint(np.array(self.column.atoms, dtype=float) / self.column.step)
+        declared = (*self.column.atoms, *self.heaps)
+        places = np.rint(np.array(declared, dtype=float) / self.column.step)
         taken = [((first == place) & (last == place)).any() for place in places]
-        atoms = [a for a, alone in zip(self.column.atoms, taken, strict=True) if not alone]
+        atoms = [a for a, alone in zip(declared, taken, strict=True) if not alone]
         alone = np.repeat([False, True], [len(low), len(atoms)])
         low, high = np.append(low, atoms), np.append(high, atoms)
         order = np.lexsort((high, low))
