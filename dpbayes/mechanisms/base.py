@@ -374,11 +374,12 @@ class Mechanism(ABC, Generic[F_co]):
         """Raise GuaranteeError unless a release can be drawn on this machine."""
 
     def rehearse(self, task: Task) -> None:
-        """Raise what a fit refuses whatever the records are: all that it does before it draws.
+        """Raise what a fit refuses whatever the records are: do all that it does before it draws.
 
         Args:
-            task: public constants in place of the records.
+            task: public constants in place of the records, or no record.
         """
+        self.fit(task)  # most draw nothing
 
     @property
     def epsilon_setting(self) -> float:

@@ -333,7 +333,7 @@ class Synthesizer(Generic[F_co]):
         """Raise what a fit refuses whatever the confidential values are, before any of it is paid.
 
         The mechanism does all that it does before its first draw, with public constants in place of
-        confidential values.
+        confidential values, or without a record where there is no model.
 
         Args:
             table: the validated records, of which public columns are read and, where it is public,
@@ -341,12 +341,14 @@ class Synthesizer(Generic[F_co]):
         Raises:
             EngineError, GuaranteeError, ProgramError.
         """
-        if self.model is None:
-            return
         rows, public, count = self.schema.rows, pd.DataFrame(), REHEARSED
         if rows.public and table is not None:
             public, count = table.frame, len(table)
-        constants = self.model.constant_records(public, count)
+        if self.model is None:
+            none = {name: np.empty(0, dtype=object) for name in self.schema.columns}
+            constants = self.schema.validate(pd.DataFrame(none))
+        else:
+            constants = self.model.constant_records(public, count)
         self.spent.rehearse(
             Task(
                 self.schema,

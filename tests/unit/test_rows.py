@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
 from dpbayes.mechanisms.modips.grid import GRIDDED
 from dpbayes.mechanisms.modips.mechanism import MODELS
@@ -301,3 +302,18 @@ def test_parameters_do_not_follow_the_rows_that_are_asked_for(model, asked):
     ]
     assert np.mean(means) == pytest.approx(records["income"].mean(), abs=0.5)
     assert np.std(means) < 6 / math.sqrt(min(asked, 4000)) * 2
+
+
+def test_what_any_mechanism_refuses_it_refuses_before_a_noisy_number_is_paid_for(monkeypatch):
+    """A fit is rehearsed without a record."""
+    schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary"}}, "rows": "noisy"})
+    synthesizer, tried, paid = dpb.Synthesizer(schema, dpb.Marginals(1.0)), [], []
+
+    def refuse(_, task):
+        tried.append(len(task.records))
+        raise GuaranteeError("too many cells")
+
+    monkeypatch.setattr(dpb.Marginals, "fit", refuse)
+    with pytest.raises(GuaranteeError, match="too many cells"):
+        synthesizer.fit(pd.DataFrame({"ill": [0, 1] * 50}), pay=lambda: paid.append(1))
+    assert (tried, paid) == ([0], [])

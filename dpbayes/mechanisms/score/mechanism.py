@@ -145,9 +145,6 @@ class Score(NoisyMechanism[FittedScore]):
         remedy = f"Take anchored, fewer terms or more ε; or about {needed:,} records are needed."
         return Forecast(facts, (ForecastWarning(problem, remedy),))
 
-    def rehearse(self, task: Task) -> None:
-        self.fit(task)  # which draws nothing
-
     def fit(self, task: Task) -> FittedScore:
         return FittedScore(task, self.rounds, self.to_dict())
 
