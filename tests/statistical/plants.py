@@ -552,7 +552,7 @@ def setting_of_several(monkeypatch):
     def changed(self, datasets):
         fitted = single(self, datasets)
         if datasets > 1:
-            fitted.settings = {**fitted.settings, "first": int(self.counts.codes.min())}
+            fitted.settings = {**fitted.settings, "first": int(self.counts.codes.sum())}
         return fitted
 
     monkeypatch.setattr(FittedMarginals, "for_datasets", changed)

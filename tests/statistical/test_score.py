@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.engines.draws import make_draws
+from dpbayes.engines.draws import SAMPLER_STATS, make_draws
 from dpbayes.evaluate.exact import audit_exact
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.posterior import tabulated
@@ -36,7 +36,8 @@ def quick(monkeypatch):
 
     def at_mode(self, settings):
         simulator, point = self._simulator, self._belief.point
-        return make_draws(simulator.constrained(point[None, None])), None
+        stats = dict.fromkeys(SAMPLER_STATS, np.zeros((1, 1)))
+        return make_draws(simulator.constrained(point[None, None]), stats), None
 
     for made in (ScoreChains, Hierarchical):
         monkeypatch.setattr(made, "sample", at_mode)
@@ -81,6 +82,24 @@ def test_a_users_program_that_nothing_proves_is_not_accused(tmp_path):
     found = audited(model, SCHEMA, with_an_outlier(), 4)
     assert not found.violated, str(found)
     assert 0 < found.share <= 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"delta": 1e-5}, {"adjacency": "substitution"}])
+def test_a_declared_number_of_rows_has_a_fourth_question(settings):
+    """The number of records, for a part of the same budget."""
+    declared = dpb.Schema.from_dict({**SCHEMA.to_dict(), "rows": 25})
+    model = dpb.Regression("y ~ 1", "normal")
+    found = audited(model, declared, with_an_outlier(), 4, **settings)
+    assert not found.violated, str(found)
+    assert found.questions == 4
+    assert 0.9 < found.share <= 1
+
+
+def test_a_number_of_records_that_nobody_paid_for_is_found(monkeypatch):
+    monkeypatch.setattr(Rounds, "number_scale", 0.1)
+    declared = dpb.Schema.from_dict({**SCHEMA.to_dict(), "rows": 25})
+    found = audited(dpb.Regression("y ~ 1", "normal"), declared, with_an_outlier(), 4)
+    assert found.violated
 
 
 def no_clip(monkeypatch):

@@ -73,12 +73,14 @@ class ScorePosterior:
         groups: the noisy sums by group, for each term.
         draws: posterior draws.
         diagnostics: convergence diagnostics of the chains.
+        records: the noisy number of records, where it was measured; else None.
     """
 
     sums: tuple[NoisySum, ...]
     groups: tuple[GroupSums, ...]
     draws: xr.DataTree
     diagnostics: Diagnostics
+    records: int | None = None
 
 
 def program_given_scores(model: Model) -> StanProgram:
@@ -138,6 +140,7 @@ class FittedScore(Fitted[ScorePosterior]):
         self._rounds = rounds
         lengths = [rounds.length(part) for part in rounds.sums]
         parts: dict[str, Any] = {
+            **({"number": rounds.number} if rounds.declared else {}),
             "table": rounds.table, "sums": list(rounds.sums), "lengths": lengths,
         }  # fmt: skip
         if self._terms:
@@ -169,7 +172,11 @@ class FittedScore(Fitted[ScorePosterior]):
         return {**self._task.engine.versions(), **versions("opendp")}
 
     def draw_private(self, noise: Noise) -> ScorePosterior:
-        simulator, task = self._simulator, self._task
+        task, records = self._task, self._number_of_records(noise)
+        simulator = self._simulator.counting(
+            task.rows if records is None else records,
+            task.rows_sd if records is None else self._rounds.number_sd,
+        )
         point = self._first_guess(noise)
         sums: list[NoisySum] = []
         if self._terms:
@@ -195,7 +202,19 @@ class FittedScore(Fitted[ScorePosterior]):
             draws, diagnostics = chains.sample(longer)
             if task.allow_nonconvergence or diagnostics.converged:
                 break
-        return ScorePosterior(tuple(sums), groups, draws, diagnostics)
+        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records)
+
+    def _number_of_records(self, noise: Noise) -> int | None:
+        """Draw a noisy number of records, where the number of rows is declared."""
+        rounds = self._rounds
+        if not rounds.declared:
+            return None
+        draw = noise.counts if rounds.rho is None else noise.gaussian
+        (number,) = draw(np.array([len(self._task.records)]), rounds.number_scale)
+        return max(1, round(float(number)))
+
+    def told(self, output: ScorePosterior) -> dict[str, int]:
+        return {} if output.records is None else {"estimated_records": output.records}
 
     def _first_guess(self, noise: Noise) -> Vector:
         """Find the mode given records made up from a noisy table of the outcome."""

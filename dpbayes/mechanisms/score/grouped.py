@@ -321,10 +321,10 @@ def expected_near(
     crossed = len(groups) > 1 or groups[0].total.shape[1] > 1
     group_data, share = _crossed(joined) if crossed else _apart(joined, groups[0])
     means = mean[simulator.index]
-    covariance = simulator.rows * (g.T @ g - means.T @ means) / len(g) - share @ joined.shared.T
+    covariance = simulator.n * (g.T @ g - means.T @ means) / len(g) - share @ joined.shared.T
     values, turned = np.linalg.eigh((covariance + covariance.T) / 2)
     normal = 0.0 if measured.scale else measured.sd**2
-    rest = simulator.rows * (g - means).T @ others / len(g)
+    rest = simulator.n * (g - means).T @ others / len(g)
     change = by_fixed(lambda along: by_shift.T @ along, rest)
     return {
         "score__length": k,
@@ -335,7 +335,7 @@ def expected_near(
         "score__change": turned.T @ change,
         "score__by_effects": turned.T @ (rows.effects.T @ by_shift).T,
         "score__gap": turned.T @ (measured.total - mean.sum(axis=0)),
-        "score__variance": np.maximum(values, _SOME * simulator.rows) + normal,
+        "score__variance": np.maximum(values, _SOME * simulator.n) + normal,
         "score__scale": measured.scale,
         "score__group_change": group_data.pop("by_fixed"),
         "score__share": turned.T @ share,

@@ -83,11 +83,11 @@ def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> Expect
     norm = np.linalg.norm(h, axis=1, keepdims=True)
     h = h * np.minimum(1.0, _LONGEST / np.maximum(norm, 1e-9))
     g = score.clipped(score.slopes(there))
-    rows, size = simulator.rows, len(g)
+    n, size = simulator.n, len(g)
     slope = np.linalg.lstsq(h, g, rcond=None)[0]
     away = g - g.mean(axis=0)
     return ExpectedScores(
-        rows * (g - h @ slope).mean(axis=0), rows * away.T @ h / size, rows * away.T @ away / size
+        n * (g - h @ slope).mean(axis=0), n * away.T @ h / size, n * away.T @ away / size
     )
 
 
@@ -101,7 +101,7 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
     """
     score = measured.score
     directions = score.directions
-    noise = measured.sd**2 * np.eye(len(directions))
+    noise = measured.sd**2 * np.eye(len(directions)) + unsure(simulator, measured)
     point, radius = start, 1.0
     current = expected(simulator, score, point)
     for _ in range(STEPS):
@@ -137,6 +137,16 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
     precision = np.linalg.inv(current.spread + noise)
     curve = current.change.T @ precision @ current.change + simulator.curvature(point, directions)
     return Belief(point, directions.T @ _solved(curve, directions))
+
+
+def unsure(simulator: Simulator, measured: NoisySum) -> Floats:
+    """Covariance of a sum from what is unknown of the number of records, shape (d, d).
+
+    The expected sum is proportional to their number n: an error of n is one of total / n per
+    record.
+    """
+    share = min(1.0, simulator.n_sd / simulator.n)  # first order, which says nothing beyond
+    return share**2 * np.outer(measured.total, measured.total)
 
 
 def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:

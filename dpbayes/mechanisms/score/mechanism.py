@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
@@ -40,7 +41,10 @@ class Score(NoisyMechanism[FittedScore]):
     Sensitivity: each record's score is computed with that record alone in the program, at a point
     determined by earlier noisy answers, and has a bounded length (``ClippedScore``).
 
-    Guarantee: strict for any program, even if chains do not converge, by composition over the three
+    Where the number of rows is declared, a twentieth of the budget goes to a noisy number of
+    records.
+
+    Guarantee: strict for any program, even if chains do not converge, by composition over the
     answers. A changed record changes two scores and two counts of the table.
 
     Attributes:
@@ -89,11 +93,20 @@ class Score(NoisyMechanism[FittedScore]):
     def usual_datasets(self) -> int:
         return SEVERAL
 
-    def rounds(self, rows: int, parameters: int, groups: GroupSizes = ()) -> Rounds:
-        """Split the budget among the answers, from public numbers of rows and parameters."""
+    def rounds(
+        self, rows: int, parameters: int, groups: GroupSizes = (), *, declared: bool = False
+    ) -> Rounds:
+        """Split the budget among the answers, from public numbers of rows and parameters.
+
+        Args:
+            declared: the number of rows is declared: what is measured is a sum over all records,
+                which says little without their number, so that this is measured, too.
+        """
         rho = rho_for(self.epsilon, self.delta) if self.delta else None
         moves = MOVES[self.neighbours]
-        return Rounds(self.epsilon, rho, moves, rows, parameters, self.clip, self.delta, groups)
+        return Rounds(
+            self.epsilon, rho, moves, rows, parameters, self.clip, self.delta, groups, declared
+        )
 
     def guarantee(self) -> Guarantee:
         if not self.delta:
@@ -127,7 +140,7 @@ class Score(NoisyMechanism[FittedScore]):
         assert model is not None  # check
         groups = group_sizes(model)
         d = model.parameters - sum(count * width for count, width in groups)
-        rounds = self.rounds(rows, d, groups)
+        rounds = self.rounds(rows, d, groups, declared=schema.rows.number is not None)
         rounds.check()
         information = rows * rounds.spent(1.0) / (rounds.moves * d)
         # A sum of scores has variance ``rows`` under the model. Noise added to it loses as much
@@ -146,7 +159,8 @@ class Score(NoisyMechanism[FittedScore]):
         return Forecast(facts, (ForecastWarning(problem, remedy),))
 
     def fit(self, task: Task) -> FittedScore:
-        return FittedScore(task, self.rounds, self.to_dict())
+        declared = task.schema.rows.number is not None
+        return FittedScore(task, partial(self.rounds, declared=declared), self.to_dict())
 
 
 def _check_groups(name: str, model: ColumnModel) -> None:

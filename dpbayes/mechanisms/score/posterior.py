@@ -16,7 +16,7 @@ from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.score.grouped import GroupSums
-from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
+from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected, unsure
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
 
@@ -84,7 +84,7 @@ class ScoreChains:
         scores_at_mode = expected(simulator, measured.score, self._belief.point)
         variance, turned = np.linalg.eigh(scores_at_mode.spread)
         scores = measured.score.clipped(measured.score.slopes(simulated.bound))
-        change = simulator.rows * turned.T @ scores.T
+        change = simulator.n * turned.T @ scores.T
         (f,) = simulated.bound.log_lik_at(self._belief.point[None])
         share = special.softmax(f - simulated.density)
         divergences = [
@@ -97,7 +97,8 @@ class ScoreChains:
                 for divergence in divergences
             ]
         )
-        normal = 0.0 if measured.scale else measured.sd**2
+        normal = np.diag(turned.T @ unsure(simulator, measured) @ turned)
+        normal = normal + (0.0 if measured.scale else measured.sd**2)
         return {
             **simulated.data,
             "anchor": simulated.density,

@@ -17,6 +17,7 @@ from dpbayes.privacy.statistic import RADIAL, scale_for
 # Parts of the budget: for the table of outcomes with a delta; at most for it without one; and, of
 # the rest, for the first of the two sums over all records.
 TABLE, MOST_TABLE, FIRST = 0.15, 0.2, 0.25
+NUMBER = 0.05  # part for the number of records, where a declared number says nothing of it
 # Records times the table's epsilon from which the table locates the outcomes well enough, as a
 # minimum and per parameter: the more parameters there are, the less information does a sum far from
 # the mode hold on them.
@@ -42,6 +43,7 @@ class Rounds:
         clip: clipping length of scores in all sums, or None to derive it here.
         delta: the δ at which ε holds.
         groups: number of groups, and of effects of each group, by term of group effects.
+        declared: the number of rows is declared, so that the number of records is counted, too.
     """
 
     epsilon: float
@@ -52,6 +54,7 @@ class Rounds:
     clip: float | None = None
     delta: float = 0.0
     groups: tuple[tuple[int, int], ...] = ()
+    declared: bool = False
 
     def check(self) -> None:
         """Raise GuaranteeError if the mechanism has no answer of such a size."""
@@ -69,6 +72,21 @@ class Rounds:
             )
 
     @property
+    def number(self) -> float:
+        """Part of the budget for the number of records, where it is not known otherwise."""
+        return NUMBER if self.declared else 0.0
+
+    @property
+    def number_scale(self) -> float:
+        """Scale of the noise of the number of records: sigma, or that of geometric noise."""
+        return scale_for(self.moves, self.spent(self.number))
+
+    @property
+    def number_sd(self) -> float:
+        """Standard deviation of the noise of the number of records."""
+        return self.number_scale * (1.0 if self.rho is not None else math.sqrt(2))
+
+    @property
     def table(self) -> float:
         """Part of the budget for the table of outcomes, which is pure ε-DP."""
         # The claim at a delta states the table's part by itself, before rows are known.
@@ -84,12 +102,12 @@ class Rounds:
     @property
     def sums(self) -> tuple[float, float]:
         """Parts of the budget for the two sums over all records."""
-        return FIRST * (1 - self.table), self.by_group
+        return FIRST * (1 - self.table - self.number), self.by_group
 
     @property
     def by_group(self) -> float:
         """Part of the budget for one term's sums by group; the second overall sum has the same."""
-        return (1 - FIRST) * (1 - self.table) / (1 + len(self.groups))
+        return (1 - FIRST) * (1 - self.table - self.number) / (1 + len(self.groups))
 
     def scale(self, part: float) -> float:
         """Scale of the noise for integer scores: sigma, or the scale of radial noise's length."""
@@ -113,7 +131,7 @@ class Rounds:
             lengths: length of each record's score in the sums over all records, shape (n,).
             by_term: its length in the sums by group, shape (n,), for each term.
         """
-        table = self.spent(self.table) / self.moves
+        pure = self.spent(self.table) / self.moves
         answers = [(part, self.length(part), lengths) for part in self.sums]
         for (groups, width), lengths_of_term in zip(self.groups, by_term, strict=True):
             answers.append((self.by_group, self.length_by_group(groups, width), lengths_of_term))
@@ -125,9 +143,10 @@ class Rounds:
             / self.moves
         )
         if self.rho is None:
-            return np.asarray(table + self.epsilon * (parts * shares).sum(axis=0))
-        rho = self.rho * (parts * shares**2).sum(axis=0)
-        return np.asarray([table + zcdp_epsilon(loss, self.delta) for loss in rho])
+            pure += self.epsilon * self.number / self.moves
+            return np.asarray(pure + self.epsilon * (parts * shares).sum(axis=0))
+        rho = self.rho * ((parts * shares**2).sum(axis=0) + self.number / self.moves**2)
+        return np.asarray([pure + zcdp_epsilon(loss, self.delta) for loss in rho])
 
     def length(self, part: float) -> float:
         """Clipping length of scores; the longer, the nearer to the posterior of the likelihood.

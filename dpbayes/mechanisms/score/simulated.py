@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -61,6 +62,7 @@ class Simulator:
 
     Attributes:
         rows: the public number of rows.
+        n, n_sd: the number of records, and its sd where it is not known exactly.
         index: index of the public row of each simulated record, shape (M,).
         names: parameter to which each unconstrained coordinate belongs.
         fixed: indices of the d coordinates other than group effects, their sds and correlations.
@@ -70,6 +72,7 @@ class Simulator:
         self, model: Model, compiled: EmbeddedModel, public: pd.DataFrame, rows: int, size: int
     ) -> None:
         self.model, self.rows, self.size = model, rows, size
+        self.n, self.n_sd = rows, 0.0
         self.index = index = _spread(len(public), size)
         self._all, self._public = public, public.iloc[index].reset_index(drop=True)
         data = {**model.blank(self._public, size), **model.constants_at(index, rows), "rows": rows}
@@ -79,6 +82,12 @@ class Simulator:
         self.names = [name.partition(".")[0] for name in self._blank.coordinates()]
         of_groups = COORDINATES if "group_mean" in self._data else ()
         self.fixed = np.flatnonzero([name not in of_groups for name in self.names])
+
+    def counting(self, n: int, sd: float) -> Simulator:
+        """Copy the simulator for another number of records, known up to noise of this sd."""
+        copied = copy.copy(self)
+        copied.n, copied.n_sd = n, sd
+        return copied
 
     def prior(self, point: Vector) -> tuple[float, Vector]:
         """Log density of the prior at an unconstrained point, and its gradient."""
@@ -263,7 +272,7 @@ class Simulator:
         d = len(directions)
         for _ in range(_PASSES):
             h = np.clip(finite(slopes_along(there, point, directions)), -_STEEPEST, _STEEPEST)
-            prior = self.curvature(point, directions) / self.rows
+            prior = self.curvature(point, directions) / self.n
             weight = np.ones(len(h))
             for _ in range(_PASSES):
                 spread = (h * weight[:, None]).T @ h / weight.sum() + prior
