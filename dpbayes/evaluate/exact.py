@@ -140,11 +140,18 @@ class _Run(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """A comparison: a base table, its neighbour, and the number of data sets."""
+    """A comparison of private outputs on a base table and on its neighbour.
+
+    Attributes:
+        base, neighbour: the two tables.
+        datasets: number of private outputs.
+        alone: they are drawn as for a release of a single data set.
+    """
 
     base: Task
     neighbour: NeighbourTable
     datasets: int = 1
+    alone: bool = False
 
 
 @one_thread()
@@ -232,7 +239,8 @@ def _cases(base: Task, most: int, *, pairs: bool) -> list[_Case]:
     leading = [*reversed(kinds.values()), *alike_cases[:1]]
     twice = [case._replace(datasets=2) for case in leading] if pairs else []
     others = [case for case in own_cases if not any(case is first for first in leading)]
-    return [*leading, *twice, *others[:ALIKE], *alike_cases[1:], *others[ALIKE:]]
+    cases = [*leading, *twice, *others[:ALIKE], *alike_cases[1:], *others[ALIKE:]]
+    return [case._replace(alone=k % 2 == 1) for k, case in enumerate(cases)]
 
 
 def _compared(
@@ -245,7 +253,7 @@ def _compared(
         def on(table: pd.DataFrame) -> Callable[[Noise], _Run]:
             if chains:
                 return lambda noise: _anchored(synthesizer, base, table, noise)
-            return lambda noise: _run(synthesizer, base, table, start, noise, case.datasets)
+            return lambda noise: _run(synthesizer, case, table, start, noise)
 
         answers = interview(on(base.records), on(neighbour.table), seed, way)
         if answers.results is None:
@@ -289,24 +297,24 @@ def _task(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise:
 
 def _run(
     synthesizer: Synthesizer[Any],
-    base: Task,
+    case: _Case,
     table: pd.DataFrame,
     record: pd.DataFrame,
     noise: Noise,
-    datasets: int,
 ) -> _Run:
     """Fit the mechanism to one side of a comparison, and draw its private outputs.
 
     Chains begin at ``record``, in which the two sides differ: such a start would reveal most.
     """
-    task = _task(synthesizer, base, table, noise)
+    task = _task(synthesizer, case.base, table, noise)
     mechanism = synthesizer.spent
     fitted = mechanism.fit(task)
     fitted.begin_at(record)
     # A release of several data sets may make them otherwise than a single one.
     several = max(2, mechanism.datasets_of(None))
     released = fitted.for_datasets(1), fitted.for_datasets(several)
-    return _Run(task.rows, released, list(released[-1].draw_outputs(datasets, noise)))
+    drawing = released[0 if case.alone else -1]
+    return _Run(task.rows, released, list(drawing.draw_outputs(case.datasets, noise)))
 
 
 def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> _Run:

@@ -77,7 +77,22 @@ def too_few_declared(settings: Mapping[str, Any]) -> str | None:
     return (
         f"about {estimated:,} records were counted where {declared:,} rows had been declared, and "
         "bins are as wide as so few pay for: means of skewed columns are off by more than their "
-        "intervals say"
+        "intervals say. Declare a number near that of the records, or none"
+    )
+
+
+def cut_off(settings: Mapping[str, Any]) -> str | None:
+    """Warning that the posterior of mechanism ``score`` was cut off; None if it was not.
+
+    Args:
+        settings: settings of the release.
+    """
+    if not settings.get("cut"):
+        return None
+    return (
+        "the noisy answers leave the parameters open over a wider range than simulated records "
+        "could cover, and the posterior was cut off there: its intervals may be far too short. "
+        "More ε, narrower bounds of the outcome or fewer parameters avoid this"
     )
 
 
@@ -90,9 +105,9 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """
     if mechanism is None:
         return None
-    few = too_few_declared(settings)
-    if few is not None:
-        return f"{few}."
+    doubt = too_few_declared(settings) or cut_off(settings)
+    if doubt is not None:
+        return f"{doubt}."
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
     if mechanism == "modips" and "stages" in settings:  # draw = clamped
         why = _ANCHORED

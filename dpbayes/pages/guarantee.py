@@ -19,6 +19,7 @@ SETTINGS = {  # what readers see in place of the key
     "public_rows": "number of records",
     "estimated_records": "number of records, estimated from the noisy counts",
     "keep": "regressions that the data should preserve",
+    "cut": "posterior cut off where simulated records say little",
     "draw": "what each data set is drawn from",
 }
 ROWS = {  # what ``public_rows`` is, where it is not the number of records

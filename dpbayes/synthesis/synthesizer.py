@@ -37,7 +37,15 @@ from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
 from dpbayes.privacy.guarantee import EPSILONS, UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
-from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, InMemoryTable, Table, table_of
+from dpbayes.records.chunks import (
+    IN_PARTS,
+    ChunkedTable,
+    Chunks,
+    InMemoryTable,
+    Table,
+    nothing,
+    table_of,
+)
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import PUBLIC
@@ -344,17 +352,14 @@ class Synthesizer(Generic[F_co]):
         rows, public, count = self.schema.rows, pd.DataFrame(), REHEARSED
         if rows.public and table is not None:
             public, count = table.frame, len(table)
-        if self.model is None:
-            none = {name: np.empty(0, dtype=object) for name in self.schema.columns}
-            constants = self.schema.validate(pd.DataFrame(none))
-        else:
-            constants = self.model.constant_records(public, count)
+        model = self.model
+        constants = nothing(self.schema) if model is None else model.constant_records(public, count)
         self.spent.rehearse(
             Task(
                 self.schema,
                 InMemoryTable(self.schema, constants, constants),
                 count if rows.number is None else rows.number,
-                self.model,
+                model,
                 self.engine,
                 self.settings,
                 self._noise(0),

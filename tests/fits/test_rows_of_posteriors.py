@@ -145,6 +145,7 @@ PAID_BEFORE = {  # what a fit refuses for public reasons
         "normal_rng(rep_vector(mu, n), 1)",
         "rep_array(not_a_number(), n)",
     ),
+    "y_rep cannot be drawn": ("(rep_vector(mu, n), 1)", "(rep_vector(mu, n), -1)"),
     "target has no gradient": ("square(y - mu)", "square(log(y) - mu)"),
 }
 
@@ -171,7 +172,11 @@ def test_a_program_is_checked_before_a_noisy_number_of_rows_is_paid_for(
 EIGHT, THIRTY = ([f"level {k}" for k in range(count)] for count in (8, 30))
 ORDERED, NORMAL = (dpb.Regression("y ~ 1", family) for family in ("ordinal", "normal"))
 PAIR = GOOD.replace("int<lower=1> n;", "int<lower=2> n;")
+FAR_OUT = GOOD.replace("square(y - mu)", "square(log(5 - y) - mu)").replace(
+    "normal_rng(rep_vector(mu, n), 1)", "normal_rng(rep_vector(100 + mu, n), 1)"
+)
 PUBLIC_MISTAKES = {
+    "no record that it draws": (dpb.Score(1.0), FAR_OUT, "embedded", None),
     "takes 1 to 5 parameters, the program has 7": (dpb.Anchored(1.0), ORDERED, "candidates", EIGHT),
     "draws from given points": (dpb.Score(1.0), ORDERED, "candidates", EIGHT),
     "the model has 29 parameters": (dpb.Score(1.0), ORDERED, "embedded", THIRTY),

@@ -11,6 +11,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.core.lazy import stats
+from dpbayes.inference.coverage import uncovered
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.rounds import Rounds
@@ -207,6 +208,18 @@ def test_points_that_are_given_are_refused(plain):
     )
     with pytest.raises(GuaranteeError, match="take embedded or cmdstan"):
         made.fit(table(30, np.random.default_rng(1)))
+
+
+def test_a_posterior_that_is_cut_off_is_said_to_be(plain, monkeypatch):
+    """Where the answers leave more open than simulated records can cover, and nowhere else."""
+    fit = fitted(plain, table(300, np.random.default_rng(1)), Score(1.0, adjacency="add-remove"))
+    settings = fit.sample(1, seed=1).settings
+    assert "cut" not in settings
+    assert uncovered("score", settings) == uncovered("score", {})
+    monkeypatch.setattr("dpbayes.mechanisms.score.posterior.FARTHEST", 1e-3)
+    settings = fit.sample(1, seed=1).settings
+    assert settings["cut"]
+    assert "cut off" in uncovered("score", settings)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import replace
 
@@ -525,6 +526,16 @@ def one_move(monkeypatch):
 
 
 # Of samplers.
+
+
+def less_noise_alone(monkeypatch):
+    def changed(self, datasets):
+        fitted = copy.copy(self)
+        if datasets == 1:
+            fitted.mechanism = replace(self.mechanism, epsilon=10 * self.mechanism.epsilon)
+        return fitted
+
+    monkeypatch.setattr(noisy.FittedTable, "for_datasets", changed)
 
 
 def told_number(monkeypatch):

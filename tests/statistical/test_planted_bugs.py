@@ -243,6 +243,9 @@ OF_TABLES = {
     "scores of refined pairs with half their sensitivity": TableBug(
         "a record moves each by 1/2", plants.half_sensitivity_of_scores, dpb.Marginals(50), MIXED
     ),
+    "a tenth of the noise for a single data set": TableBug(
+        "it costs 10 epsilon", plants.less_noise_alone, dpb.Laplace(1), TWO
+    ),
     "exact number of records among the settings": TableBug(
         "n is told", plants.told_number, dpb.Marginals(1), AGES
     ),

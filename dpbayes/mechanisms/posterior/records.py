@@ -11,7 +11,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -92,24 +92,44 @@ def check_on_made_up(
         model.program, compiled, data,
         private=model.private, threads=threads, ends=model.ends(), chains=chains,
     )  # fmt: skip
-    bound = compiled.bind({**data, **contract_defaults(count)})
-    _check_replicates(model, bound, model.public(_made_up(schema, count), count))
+    _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
     return report
 
 
-def _check_replicates(model: Model, bound: BoundModel, public: pd.DataFrame) -> None:
-    """Raise ProgramError if y_rep has codes without a level, or no numbers, at random points."""
+def _check_replicates(
+    model: Model, compiled: CompiledModel, data: Mapping[str, Any], public: pd.DataFrame
+) -> None:
+    """Raise ProgramError for a y_rep that is no value of an outcome, or that cannot be drawn.
+
+    Far from any posterior generators may fail. Only one that fails at all random points and at the
+    mode given made-up records is refused.
+
+    Args:
+        data: program data of made-up records.
+        public: their public columns.
+    """
+    bound = compiled.bind({**data, **contract_defaults(len(public))})
     points = bound.random_points(POINTS, CHECKED)
     drawn: list[list[NDArray[Any]]] = []
 
-    def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
-        drawn[-1].append(bound.rebind(**changes).y_rep(points, len(drawn) - 1, CHECKED))
+    def replicate(at: xr.DataTree, number: int, changes: Mapping[str, Any]) -> NDArray[Any]:
+        drawn[-1].append(bound.rebind(**changes).y_rep(at, number, CHECKED))
         return drawn[-1][-1]
 
-    for _ in range(POINTS):
+    for number in range(POINTS):
         drawn.append([])
-        with contextlib.suppress(EngineError):  # far from any posterior generators may fail
-            model.draw(public, replicate)
+        with contextlib.suppress(EngineError):
+            model.draw(public, partial(replicate, points, number))
+    if not any(len(columns) == len(model.columns) for columns in drawn):
+        drawn.append([])
+        try:
+            model.draw(public, partial(replicate, _mode(model, data, len(public)), 0))
+        except EngineError as error:
+            raise broken(
+                model.program,
+                "y_rep cannot be drawn, neither at random points nor at the mode given made-up "
+                "records.",
+            ) from error
     by_column = itertools.zip_longest(*drawn, fillvalue=np.empty(0))
     for column, replicates in zip(model.columns, by_column, strict=False):
         name, values = column.outcome.name, np.stack([y for y in replicates if y.size])
@@ -127,6 +147,15 @@ def _check_replicates(model: Model, bound: BoundModel, public: pd.DataFrame) -> 
                     f"y_rep of {name!r} is {wrong[0]:g}, which is none of its levels: they are "
                     f"{first} to {last}.",
                 )
+
+
+def _mode(model: Model, data: Mapping[str, Any], count: int) -> xr.DataTree:
+    """The mode given program data of made-up records, as one draw."""
+    compiled = get_engine("embedded").compile(model.program)
+    bound = compiled.bind({**data, **contract_defaults(count)}).density_model()
+    values = bound.constrain(bound.mode()[None, None])
+    names = model.program.declared("parameters")
+    return make_draws({name: values[name] for name in names if name in values})
 
 
 def _made_up(schema: Schema, count: int) -> pd.DataFrame:

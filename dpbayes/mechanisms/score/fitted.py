@@ -54,6 +54,7 @@ from dpbayes.stan.scored import NOISE, scored, scored_groups
 if TYPE_CHECKING:
     import arviz_stats
 
+TRIED = 20  # random points at which a user's program simulates records
 SIZE, MORE = 2_000, 10_000  # simulated records, without and with groups
 LONGER = 1, 3  # multiples of the iterations asked for; the second if the first did not converge
 NOT_YET = (
@@ -74,6 +75,7 @@ class ScorePosterior:
         draws: posterior draws.
         diagnostics: convergence diagnostics of the chains.
         records: the noisy number of records, where it was measured; else None.
+        cut: the posterior is cut off (``ScoreChains.cut``).
     """
 
     sums: tuple[NoisySum, ...]
@@ -81,6 +83,7 @@ class ScorePosterior:
     draws: xr.DataTree
     diagnostics: Diagnostics
     records: int | None = None
+    cut: bool = False
 
 
 def program_given_scores(model: Model) -> StanProgram:
@@ -133,6 +136,8 @@ class FittedScore(Fitted[ScorePosterior]):
         self._apart = RecordsApart(compiled, constants, unique_columns, kinds.size)
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
+            # Its records are simulated after the table is paid for: somewhere they have a density.
+            self._simulator.records(self._simulator.scattered(TRIED))
         # What chains will sample is compiled here: after the sums are drawn no text may fail.
         task.engine.compile(program_given_scores(on.model))
         rounds = rounds_of(task.rows, len(self._simulator.fixed), group_sizes(on.model))
@@ -158,10 +163,10 @@ class FittedScore(Fitted[ScorePosterior]):
         columns = by_row(
             on.model, {**on.model.data(record, rows), **constants_of_record, "n": 1}, rows
         )
-        point = self._simulator.anywhere()
+        point = self._simulator.scattered(1)
         try:
             bound = bound_to(compiled, constants, columns, 1)
-            next(bound.log_lik_at(point[None], strict=True))
+            next(bound.log_lik_at(point, strict=True))
         except DpbayesError as error:
             raise ProgramError(
                 f"{compiled.program.name}.stan does not take one record by itself, and mechanism "
@@ -202,7 +207,7 @@ class FittedScore(Fitted[ScorePosterior]):
             draws, diagnostics = chains.sample(longer)
             if task.allow_nonconvergence or diagnostics.converged:
                 break
-        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records)
+        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records, chains.cut)
 
     def _number_of_records(self, noise: Noise) -> int | None:
         """Draw a noisy number of records, where the number of rows is declared."""
@@ -213,8 +218,9 @@ class FittedScore(Fitted[ScorePosterior]):
         (number,) = draw(np.array([len(self._task.records)]), rounds.number_scale)
         return max(1, round(float(number)))
 
-    def told(self, output: ScorePosterior) -> dict[str, int]:
-        return {} if output.records is None else {"estimated_records": output.records}
+    def told(self, output: ScorePosterior) -> dict[str, Any]:
+        counted = {} if output.records is None else {"estimated_records": output.records}
+        return {**counted, **({"cut": True} if output.cut else {})}
 
     def _first_guess(self, noise: Noise) -> Vector:
         """Find the mode given records made up from a noisy table of the outcome."""

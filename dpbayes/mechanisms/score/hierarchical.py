@@ -42,6 +42,8 @@ class Hierarchical:
         seed: seed of the chains and starting points.
     """
 
+    cut = False  # for the interface of ``ScoreChains``: sums are linearised, however far
+
     def __init__(
         self,
         simulator: Simulator,

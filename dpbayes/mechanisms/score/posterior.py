@@ -39,7 +39,12 @@ class ScoreChains:
         groups: empty; for the interface of ``Hierarchical``.
         belief: the approximation.
         seed: seed of the points and chains.
+
+    Attributes:
+        cut: the posterior reaches farther than simulated records do, and is left out beyond them.
     """
+
+    cut = False
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class ScoreChains:
                 for divergence in divergences
             ]
         )
+        self.cut = bool(farthest >= FARTHEST)
         normal = np.diag(turned.T @ unsure(simulator, measured) @ turned)
         normal = normal + (0.0 if measured.scale else measured.sd**2)
         return {

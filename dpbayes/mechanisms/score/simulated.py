@@ -171,10 +171,9 @@ class Simulator:
              for part, value in zip(Stacked(self._data).part, sd, strict=True)]
         )  # fmt: skip
 
-    def anywhere(self) -> Vector:
-        """An arbitrary unconstrained point, shape (all,)."""
-        point: Vector = self.points_of(self._blank.random_points(1, SEED))[0]
-        return point
+    def scattered(self, count: int) -> Floats:
+        """Arbitrary unconstrained points, shape (count, all)."""
+        return self.points_of(self._blank.random_points(count, SEED))
 
     def constrained(self, points: Floats, *, effects: bool = False) -> dict[str, NDArray[Any]]:
         """Parameters by name at unconstrained points, shape (chains, draws, all).
