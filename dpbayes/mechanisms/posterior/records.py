@@ -40,7 +40,7 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
-from dpbayes.mechanisms.posterior.starts import climbed, independent, piloted
+from dpbayes.mechanisms.posterior.starts import climbed, independent, mode_given, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
@@ -123,7 +123,7 @@ def _check_replicates(
     if not any(len(columns) == len(model.columns) for columns in drawn):
         drawn.append([])
         try:
-            model.draw(public, partial(replicate, _mode(model, data, len(public)), 0))
+            model.draw(public, partial(replicate, mode_given(model, data, len(public)), 0))
         except EngineError as error:
             raise broken(
                 model.program,
@@ -147,15 +147,6 @@ def _check_replicates(
                     f"y_rep of {name!r} is {wrong[0]:g}, which is none of its levels: they are "
                     f"{first} to {last}.",
                 )
-
-
-def _mode(model: Model, data: Mapping[str, Any], count: int) -> xr.DataTree:
-    """The mode given program data of made-up records, as one draw."""
-    compiled = get_engine("embedded").compile(model.program)
-    bound = compiled.bind({**data, **contract_defaults(count)}).density_model()
-    values = bound.constrain(bound.mode()[None, None])
-    names = model.program.declared("parameters")
-    return make_draws({name: values[name] for name in names if name in values})
 
 
 def _made_up(schema: Schema, count: int) -> pd.DataFrame:

@@ -14,17 +14,21 @@ show it; the guarantee assumes an exact draw, and ``SEVERAL`` says so in the for
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.lazy import xr
+from dpbayes.engines import get_engine
 from dpbayes.engines.base import DensityModel, SamplerSettings
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.forecast import ForecastWarning
+from dpbayes.stan.model import Model
 
 MANY = 20  # parameters above which Stan's first estimates of a dense metric are far off
 LONG = 500  # iterations of warm-up from which a pilot run is shorter than the warm-up itself
@@ -139,3 +143,20 @@ def _log_volume(bound: DensityModel, mode: Vector, n: int) -> float:
         return -np.inf
     values = np.linalg.eigvalsh((falls + falls.T) / 2)
     return -0.5 * float(np.log(np.maximum(values, 1.0)).sum())
+
+
+def mode_given(
+    model: Model, data: Mapping[str, Any], count: int, held: Sequence[str] = ()
+) -> xr.DataTree:
+    """The mode given program data of made-up records, as one draw of the parameters.
+
+    Args:
+        data: program data, without the entries that the contract declares.
+        count: number of records.
+        held: parameters that are fixed at 0 in unconstrained coordinates.
+    """
+    compiled = get_engine("embedded").compile(model.program)
+    bound = compiled.bind({**data, **contract_defaults(count)}).density_model()
+    values = bound.constrain(bound.mode(held=held)[None, None])
+    names = model.program.declared("parameters")
+    return make_draws({name: values[name] for name in names if name in values})

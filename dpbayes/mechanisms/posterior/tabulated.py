@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd, xr
-from dpbayes.engines import get_engine
-from dpbayes.engines.contract import contract_defaults
-from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import AnchorTables
+from dpbayes.mechanisms.posterior.starts import mode_given
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Column
@@ -124,12 +122,7 @@ def _mode(
             means = [np.tile(of_row[p.members].mean(axis=0), (len(p.rows), 1)) for p in parts]
             data[key] = np.concatenate(means)
     data |= model.constants_at(rows, len(public))
-    compiled = get_engine("embedded").compile(model.program)
-    bound = compiled.bind({**data, **contract_defaults(len(rows))}).density_model()
-    point = bound.mode(held=held)
-    values_at_mode = bound.constrain(point[None, None])
-    names = model.program.declared("parameters")
-    return make_draws({name: values_at_mode[name] for name in names if name in values_at_mode})
+    return mode_given(model, data, len(rows), held)
 
 
 @dataclass(frozen=True)
