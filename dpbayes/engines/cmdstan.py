@@ -161,6 +161,12 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         if checked.returncode:
             raise ProgramError(f"{program.name}.stan does not compile:\n{checked.stderr.strip()}")
         info: dict[str, Any] = json.loads(checked.stdout)
+        if line := program.line_of(r"\bunit_vector\b", "parameters"):
+            raise ProgramError(
+                f"{program.name}.stan, line {line}: the draws of a unit_vector that CmdStan writes "
+                "cannot be checked, as the density of its chains is one of another vector. Take "
+                "the embedded engine."
+            )
         return info
 
 

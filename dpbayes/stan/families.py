@@ -336,17 +336,16 @@ class Family:
     def log_unit(self, column: Column, values: NDArray[Any]) -> NDArray[np.float64]:
         """Log of the program's unit in the outcome's units, by which log densities differ.
 
-        It is 0 for values that have a probability and no density.
+        A program of cells computes their probabilities: its unit is the width of a value's cell.
 
         Args:
-            values: outcomes in their own units, shape (n,).
+            values: outcomes in their own units, none of them an atom, shape (n,).
         """
-        if self.scaling not in ("range", "upper"):
-            return np.zeros(len(values))
-        dense = np.ones(len(values))
-        if self.rule == "atoms":
-            dense -= np.isin(values, column.atoms)
-        return dense * math.log(self._affine(column)[1])
+        if self.scaling == "cells":
+            cells = self._cells(column)
+            return np.log(np.diff(cells.ends).ravel()[cells.numbers(values) - 1])
+        unit = self._affine(column)[1] if self.scaling in ("range", "upper") else 1.0
+        return np.full(len(values), math.log(unit))
 
     def _priors(self, overrides: Mapping[str, Any]) -> dict[str, Prior]:
         for name, value in overrides.items():

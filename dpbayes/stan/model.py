@@ -441,12 +441,39 @@ class ColumnModel(Model):
         return data
 
     def log_unit(self, records: pd.DataFrame) -> NDArray[np.float64]:
-        """Log of the outcome's unit in its program, by record (``Family.log_unit``)."""
-        if self.family is None:
+        """Log of the outcome's unit in its program (``Family.log_unit``), shape (n,).
+
+        It is 0 for an outcome that has a probability and no density.
+        """
+        dense, log_unit = self._dense(records), np.zeros(len(records))
+        if self.family is not None:
+            values = records[self.outcome.name].to_numpy()[dense]
+            log_unit[dense] = self.family.log_unit(self.outcome, values)
+        return log_unit
+
+    def log_uniform_at(self, records: pd.DataFrame) -> NDArray[np.float64]:
+        """Log density in the program of outcomes, were they uniform over their domain, shape (n,).
+
+        Log-likelihoods of two programs have the same units after it is subtracted. As in
+        ``log_unit``, it is 0 for an outcome that has a probability.
+        """
+        column = self.outcome
+        if column.type != "continuous":
             return np.zeros(len(records))
-        unit = self.family.log_unit(self.outcome, records[self.outcome.name].to_numpy())
-        event = self.formula.event  # a censored duration has a probability and no density
-        return unit if event is None else unit * (records[event.name] == event.levels[1]).to_numpy()
+        assert column.lower is not None  # continuous: checked by the schema
+        assert column.upper is not None
+        log_range = math.log(column.upper - column.lower)
+        return self.log_unit(records) - log_range * self._dense(records)
+
+    def _dense(self, records: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether each outcome has a density, and no probability, shape (n,)."""
+        column, event = self.outcome, self.formula.event
+        dense = np.full(len(records), column.type == "continuous")
+        if self.family is None or self.family.keeps_atoms:
+            dense &= ~np.isin(records[column.name], column.atoms)
+        if event is not None:  # a censored duration only has a probability
+            dense &= (records[event.name] == event.levels[1]).to_numpy(dtype=bool)
+        return dense
 
     def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
         """Return the design of the scale's formula, for programs that read one."""

@@ -47,6 +47,7 @@ _DECLARATION = re.compile(
     r"\s*(?:<.*?>)?\s*(?:\[.*?\])?\s+(\w+)\s*(?:=.*)?",
     re.DOTALL,
 )
+_AXES = re.compile(r"chain|draw|\w+_dim_\d+")  # names of the axes of draws in a DataTree
 _ASSIGNED = re.compile(r"(\w+)\s*(?:\[[^=]*\])?\s*[-+*/.]*$")
 
 
@@ -224,6 +225,9 @@ class StanProgram:
                     f"{name} is missing. Add to the generated quantities block:\n  {text}\n"
                     f"and fill it where {text.partition('[')[2].partition(' ')[0]} is 1."
                 )
+        for name in self.declared("parameters") + self.declared("transformed parameters"):
+            if _AXES.fullmatch(name):
+                raise self._broken(f"{name!r} is a name of draws' axes. Rename the parameter.")
         dropped = self.line_of(r"\b\w+_lup[dm]f\b")
         if dropped:
             raise self._broken(

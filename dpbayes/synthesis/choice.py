@@ -68,7 +68,8 @@ def choose_program(
     """Choose a program by the exponential mechanism on a clamped log evidence.
 
     The score of a program is log mean_s exp sum_i clip(f_i(θ_s), window), over public points θ_s:
-    draws of its prior, or of its posterior given public reference records.
+    draws of its prior, or of its posterior given public reference records. Here f_i is relative to
+    a uniform distribution over the declared domain, as programs have outcomes in different units.
 
     Sensitivity: adding or removing a record changes the exponent at every θ_s by a term inside the
     window, and the score by a value inside it: differences between scores change by at most its
@@ -231,7 +232,10 @@ def _score(
     # A point at which a density is not defined counts as the lower end for that record.
     # The record that stands in for an empty table counts as none.
     counts = scored.present * scored.kinds.counts
-    log_liks = (np.nan_to_num(f, nan=window[0]) for f in scored.log_lik(points))
+    records = scored.task.records if scored.present else scored.model.constant_record()
+    unique = records.iloc[scored.kinds.rows]
+    log_uniform = sum(column.log_uniform_at(unique) for column in scored.model.columns)
+    log_liks = (np.nan_to_num(f - log_uniform, nan=window[0]) for f in scored.log_lik(points))
     sums = [counts @ np.clip(f, *window) for f in log_liks]
     return float(special.logsumexp(sums) - np.log(len(sums)))
 

@@ -50,6 +50,13 @@ def data_for(name):
     return {"n": 30, "y": y, "shift": np.array([[3.0, 1.0], [-2.0, 5.0]]), **contract_defaults(30)}
 
 
+def test_a_unit_vector_is_refused_before_it_is_sampled(cmdstan, tmp_path):
+    """What is written has lost its length, which the chain's density is of."""
+    text = GOOD.replace("  real mu;", "  real mu;\n  unit_vector[2] u;")
+    with pytest.raises(ProgramError, match="line 16: the draws of a unit_vector"):
+        cmdstan.compile(StanProgram.from_file(write(tmp_path, text)))
+
+
 @pytest.mark.parametrize("name", ["user", "bundled"])
 def test_draws_that_were_not_sampled_are_refused(cmdstan, tmp_path, name):
     """What is written from freed memory hangs on what lies there: it is refused, or it is right.

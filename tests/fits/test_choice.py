@@ -95,6 +95,26 @@ def test_the_better_program_is_chosen_and_paid_for(noise):
     assert fit.guarantee.epsilon_substitution == pytest.approx(3.0)
 
 
+def best(schema, models, data):
+    made = [dpb.Synthesizer(schema, dpb.Censored(1.0), model) for model in models]
+    return int(np.argmax(score_programs(made, data)))
+
+
+def test_programs_are_compared_in_one_unit(tmp_path):
+    """A density per cell, per share of the range and per unit of a user's program."""
+    rng = np.random.default_rng(4)
+    wide = dpb.Schema({"y": dpb.Column("y", "continuous", lower=-500, upper=500)})
+    own = dpb.Program(write(tmp_path, GOOD), "y ~ 1")
+    of_own = pd.DataFrame({"y": rng.normal(1, 1, 60)})
+    assert best(wide, [own, dpb.Regression("y ~ 1", "normal")], of_own) == 0
+    humps = pd.DataFrame({"y": 200 * rng.choice([-2, 2], 60) + rng.normal(0, 20, 60)})
+    families = [dpb.Regression("y ~ 1", name) for name in ("histogram", "normal")]
+    assert best(wide, families, humps) == 0
+    far = dpb.Schema({"y": dpb.Column("y", "continuous", lower=900, upper=1000)})
+    families = [dpb.Regression("y ~ 1", name) for name in ("normal", "lognormal", "gamma")]
+    assert best(far, families, pd.DataFrame({"y": rng.normal(950, 15, 60)})) == 0
+
+
 def test_after_a_drawn_anchor_both_are_named(noise):
     candidates = synthesizers(
         "x ~ 1", BINARY, dpb.Anchored(1.0, share=0.2, adjacency="substitution")

@@ -14,6 +14,7 @@ from dpbayes.core.lazy import stats
 from dpbayes.inference.coverage import uncovered
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
+from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.privacy.noise import StudyNoise
 from tests.cmdstan import NEEDS_CMDSTAN
@@ -197,6 +198,42 @@ def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
     output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
     slope = output.draws["posterior"]["coefficient"].to_numpy()
     assert abs(slope.mean()) > 4 * slope.std()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  real mu;", "  real mu;\n  vector[0] none;"),
+        ("mu ~ normal(0, 2)", "mu ~ uniform(0, 1.05)"),
+    ],
+)
+def test_empty_parameters_and_priors_with_bounds(tmp_path, old, new):
+    """Of the second, a chain that starts beyond the prior's end fails after payment."""
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
+    model = dpb.Program(write(tmp_path, GOOD.replace(old, new)), "y ~ 1")
+    made = dpb.Synthesizer(schema, Score(4.0, adjacency="add-remove"), model, settings=SHORT)
+    records = pd.DataFrame({"y": np.random.default_rng(2).normal(1, 1, 100)})
+    for seed in range(3):
+        release = made.fit(records, allow_nonconvergence=True).sample(1, seed=seed)
+        assert list(release.posterior["posterior"].data_vars) == ["mu"]
+
+
+def test_what_fails_for_any_records_is_refused_before_payment(tmp_path, monkeypatch):
+    """A user's program is rehearsed on public constants; one of ours is tested here."""
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
+    records = pd.DataFrame({"y": np.zeros(50)})
+
+    def fails(self, output):
+        raise KeyError
+
+    monkeypatch.setattr(FittedScore, "posterior_of", fails)
+    for model in (dpb.Program(write(tmp_path, GOOD), "y ~ 1"), dpb.Regression("y ~ 1", "normal")):
+        made = dpb.Synthesizer(schema, Score(4.0, adjacency="add-remove"), model, settings=SHORT)
+        if isinstance(model, dpb.Program):
+            with pytest.raises(KeyError):
+                made.fit(records)
+        else:
+            made.fit(records)
 
 
 def test_points_that_are_given_are_refused(plain):

@@ -13,6 +13,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.guarantee import SECRET_NOISE
 from studies.ours import anchors
+from tests.programs import GOOD, write
 
 Y = {"y": {"type": "continuous", "lower": 0, "upper": 10}}
 MODEL = dpb.Regression("y ~ 1", "normal")
@@ -131,3 +132,20 @@ def test_records_of_the_study(family):
         frame, schema, model = anchors.records(50, p, family, np.random.default_rng(1))
         assert len(schema.validate(frame)) == 50
         assert model.on(schema).parameters == p + (family == "bernoulli")
+
+
+def test_windows_lie_where_log_densities_of_a_users_program_are(tmp_path):
+    """In the outcome's own units they are all near -7 for a range of 1,000."""
+    schema = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0, upper=1000)})
+    own = dpb.Program(write(tmp_path, GOOD), "y ~ 1").on(schema)
+    for mechanism in (dpb.Censored(4.0), dpb.Anchored(4.0, anchor="none")):
+        for model, middle in (
+            (own, -math.log(1000)),
+            (dpb.Regression("y ~ 1", "normal").on(schema), 0.0),
+        ):
+            (stage,) = mechanism.stages(PublicFacts.of(model, 100))
+            low, high = stage.window
+            assert (low + high) / 2 == pytest.approx(stage.weights.alpha * middle)
+            assert high - low == pytest.approx(2.0)
+    (stage,) = dpb.Censored(4.0, window="symmetric").stages(PublicFacts.of(own, 100))
+    assert sum(stage.window) == 0

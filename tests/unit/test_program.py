@@ -69,6 +69,8 @@ def test_hash_follows_the_text(tmp_path):
             "target += normal_lupdf(mu | 0, 2);",
             r"line 18 drops .*Write _lpdf in place of _lupdf, _lpmf in place of _lupmf\.$",
         ),
+        ("  real mu;\n", "  real mu;\n  real chain;\n", "'chain' is a name of draws' axes"),
+        ("  real mu;\n", "  real mu;\n  real mu_dim_0;\n", "'mu_dim_0' is a name of draws' axes"),
     ],
 )
 def test_refused_by_name(tmp_path, old, new, message):

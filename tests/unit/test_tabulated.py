@@ -197,6 +197,25 @@ def test_bins_hold_every_value_of_the_domain():
         assert np.array_equal(np.unique(again), np.unique(number))
 
 
+@pytest.mark.parametrize(
+    ("family", "upper", "mean"),
+    [("poisson", 2000, 25), ("poisson", 1000, 0.3), ("normal", 1000, 9)],
+)
+def test_noise_in_empty_bins_does_not_draw_the_anchor_to_them(family, upper, mean):
+    """Of 24 bins most are empty: their noise alone would make a mean of 25 one of 70."""
+    column = {"type": "count" if family == "poisson" else "continuous", "lower": 0, "upper": upper}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": column}})
+    model = dpb.Regression("y ~ 1", family).on(schema)
+    rng, bins = np.random.default_rng(2), _Bins.of(model, 24)
+    values = rng.poisson(mean, 400) if family == "poisson" else rng.uniform(0, 2 * mean, 400)
+    number = bins.numbers(schema.columns["y"].validate(pd.Series(values)))
+    counts = np.bincount(number, minlength=bins.count)
+    for _ in range(20):
+        noisy = counts + np.rint(rng.laplace(scale=10, size=bins.count)).astype(int)
+        assert bins.made_up(bins.likely(noisy, 10.0), 400).mean() < max(2.5 * mean, 0.05 * upper)
+    assert np.array_equal(bins.likely(counts, 1e-9).round(3), counts)  # without noise, all of them
+
+
 def test_more_records_and_budget_bring_the_anchor_nearer():
     near = [
         AnchorTables.of(0.15, PublicFacts(n, 3, False, covariates=1)) for n in (200, 2_000, 20_000)

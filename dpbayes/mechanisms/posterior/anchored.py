@@ -210,17 +210,20 @@ def _stage(
 
 
 def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> Stage:
-    """A stage without anchor, whose window lies around a public value if there are several columns.
+    """A stage without anchor, whose window lies around a public value.
 
-    A sum over q columns is q times as far from 0 as one column's log-likelihood, but its spread
-    grows only with sqrt(q), so a window at 0 would clamp most sums. Any public window of the same
-    width costs the same.
+    Log densities of a user's program, in the outcome's own units, may all be far from 0. And a sum
+    over q columns is q times as far from 0 as one column's log-likelihood, but its spread grows
+    only with sqrt(q). A window at 0 would clamp most of them. Any public window of the same width
+    costs the same.
     """
     if problem.columns == 1:
-        window = place_window(None, width, negative=problem.discrete)
-        # The full width where f <= 0, as the window is then [-width, 0]; otherwise half of it.
-        farthest = max(abs(end) for end in window)
-        return Stage(ConstantWeights(min(1.0, farthest / (reach or RANGE_NONE))), window)
+        # Where f <= 0 the window is [-width, 0].
+        farthest = width if problem.discrete else width / 2
+        alpha = min(1.0, farthest / (reach or RANGE_NONE))
+        middle = alpha * problem.centre
+        window = place_window(None, width, negative=problem.discrete, middle=middle)
+        return Stage(ConstantWeights(alpha), window)
     reach = reach or RANGE_COLUMN * math.sqrt(problem.columns)
     alpha = min(1.0, width / (2 * reach))
     middle = alpha * problem.centre

@@ -58,8 +58,10 @@ class _Clamped(PosteriorMechanism):
         return NO_WEIGHTS
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
-        window = place_window(self.window, self.width, negative=problem.discrete)
-        return (Stage(self.weight_source, window),)
+        source = self.weight_source
+        middle = problem.centre if source == NO_WEIGHTS else 0.0
+        window = place_window(self.window, self.width, negative=problem.discrete, middle=middle)
+        return (Stage(source, window),)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         forecast = super().outlook(schema, rows, model)
@@ -101,7 +103,9 @@ class Censored(_Clamped):
     Attributes:
         epsilon: the bound under ``adjacency``.
         window: ``symmetric`` (the paper's ±ε/2), ``negative``, or a public interval of the right
-            width. By default symmetric, and negative for discrete outcomes, where f <= 0.
+            width. By default around the log density of a uniform outcome in the program's units,
+            which is 0 for most continuous families of dpbayes, and negative for discrete outcomes,
+            where f <= 0.
         adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``; by default that
             which a release protects (``Guarantee.holds_for``).
 

@@ -190,8 +190,10 @@ def check_window(window: WindowRule | None, width: float) -> None:
         )
 
 
-def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
-    """Interval of the clamp; by default [-width/2, width/2], or [-width, 0] if ``negative``.
+def place_window(
+    window: WindowRule | None, width: float, *, negative: bool, middle: float = 0.0
+) -> Window:
+    """Interval of the clamp; by default around ``middle``, or [-width, 0] if ``negative``.
 
     Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
     removed term g enters the log ratio as g - log E[exp g]).
@@ -200,10 +202,12 @@ def place_window(window: WindowRule | None, width: float, *, negative: bool) -> 
         window: a rule, an interval, or None for the default.
         width: from ``window_width``.
         negative: terms are never above 0.
+        middle: public reference value of terms that may be above 0.
     """
     check_window(window, width)
-    if window is None:
-        window = "negative" if negative else "symmetric"
+    if window is None and not negative:
+        return (middle - width / 2, middle + width / 2)
+    window = window or "negative"
     if window == "negative":
         return (-width, 0.0)
     if window == "symmetric":

@@ -29,6 +29,7 @@ from dpbayes.stan.model import ColumnModel
 SEED = 19  # public: the order in which made-up outcomes are assigned to public rows
 MADE_UP = 4_000  # made-up records to fit: more would not make the anchor better
 DECADES = 4.0  # powers of ten below the upper bound that bins on a log scale cover
+MOST_LEFT_OUT = 0.25  # largest share of counts in bins that is left out at either end
 AVERAGED = ("X", "Z")  # covariate data replaced by their means within a cell
 
 
@@ -181,7 +182,10 @@ class _Bins:
 
         If no outcome had a rare level, the mode given them would be at an infinite parameter. For
         levels the result is the mean of all counts from 0, each weighted by the density of the
-        noise that it implies. Most bins of a number are empty, where that mean is too high.
+        noise that it implies.
+
+        Most bins of a number are empty. What noise puts into those far from all outcomes would
+        draw the mode to them: as many counts as it may be are left out at either end, up to half.
 
         Args:
             noisy: noisy counts by bin.
@@ -192,8 +196,18 @@ class _Bins:
             decay = np.exp(
                 -counts / scale
             )  # density of the noise at a true count of 0, over that of its mode
-            counts += (scale + counts) * decay / (2 - decay)
-        return counts
+            return counts + (scale + counts) * decay / (2 - decay)
+        spread = np.where(self._single & (counts > counts.sum() / 2), 0.0, counts)
+        by_noise = np.count_nonzero(spread) * scale
+        ends, left_out = np.cumsum(spread), min(spread.sum() * MOST_LEFT_OUT, by_noise)
+        inner = np.minimum(ends, ends[-1] - left_out) - np.maximum(ends - spread, left_out)
+        return np.where(spread > 0, np.maximum(inner, 0.0), counts)
+
+    @property
+    def _single(self) -> NDArray[np.bool_]:
+        """Whether each bin of a number holds a single value, shape (bins,)."""
+        assert self.cells is not None
+        return np.diff(self.cells.ends).ravel() <= (1.0 if self.column.type == "count" else 0.0)
 
     def made_up(self, counts: Floats, size: int) -> NDArray[Any]:
         """Make up outcomes in proportion to counts, spread evenly inside each bin.

@@ -8,14 +8,15 @@ from functools import partial
 from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
-from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task
+from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task, free
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.marginals.budget import MOVES
-from dpbayes.mechanisms.score.fitted import FittedScore
+from dpbayes.mechanisms.score.fitted import FittedScore, RehearsedScore
 from dpbayes.mechanisms.score.grouped import GroupSizes, group_sizes
 from dpbayes.mechanisms.score.rounds import TABLE, Rounds
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
+from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
 
@@ -23,6 +24,7 @@ CLIPS = 1e-3, 1e6  # smallest and largest clipping length
 MOST_CROSSED = (
     1_000  # most group effects of which any two may share records: they need a dense matrix
 )
+SHORT = 10  # iterations of warm-up, and draws, of a rehearsal
 LOST = 40.0  # records times ε per parameter, below which a forecast warns
 
 
@@ -160,7 +162,24 @@ class Score(NoisyMechanism[FittedScore]):
 
     def fit(self, task: Task) -> FittedScore:
         declared = task.schema.rows.number is not None
-        return FittedScore(task, partial(self.rounds, declared=declared), self.to_dict())
+        rounds, settings = partial(self.rounds, declared=declared), self.to_dict()
+        fitted, model = FittedScore(task, rounds, settings), self.given(task.model)
+        if not model.program.bundled:
+            RehearsedScore(_short(task, model), rounds, settings).rehearse()
+        return fitted
+
+
+def _short(task: Task, model: Model) -> Task:
+    """The task with public constants in place of confidential values, and the shortest chains."""
+    return replace(
+        task.of(model.constant_records(task.records, task.rows)),
+        settings=replace(task.settings, chains=2, warmup=SHORT, draws=SHORT, seed=0),
+        sealed_noise=StudyNoise(0),
+        entropy=0,
+        checkpoint=None,
+        allow_nonconvergence=True,
+        pay=free,
+    )
 
 
 def _check_groups(name: str, model: ColumnModel) -> None:

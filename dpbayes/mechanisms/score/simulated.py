@@ -190,8 +190,8 @@ class Simulator:
     def reached(self, point: Vector, way: Vector) -> Vector:
         """The point moved along a way as far as the program allows: all of it, a half, a quarter.
 
-        A user's program may have constraints between parameters (on transformed parameters), of
-        which unconstrained coordinates know nothing.
+        A user's program may have constraints between parameters (on transformed parameters), or a
+        prior with bounds, of which unconstrained coordinates know nothing.
 
         Args:
             point: a point at which the program draws records.
@@ -200,7 +200,8 @@ class Simulator:
         for _ in range(_HALVES):
             with contextlib.suppress(EngineError):
                 self.constrained((point + way)[None, None])
-                return point + way
+                if math.isfinite(self.prior(point + way)[0]):
+                    return point + way
             way = way / 2
         return point
 
