@@ -23,6 +23,8 @@ MOST = 1000  # records of a person: group privacy multiplies ε by their number
 FILES = 64  # of hashes: of 10^9 records, 125 MB each, of which one at a time is in memory
 
 _UNSEEN = {"Cc", "Cf"}  # categories of control characters and of marks such as U+FEFF
+# Selectors of a variant of the character before, which fonts seldom show.
+_VARIANTS = {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ def _one_way(name: str) -> str:
     """An identifier without what is not seen, so that one person stays one.
 
     Accents and widths are written in one way (NFKC), marks and control characters are left out,
-    and blanks are single.
+    blanks are single, and all hyphens and dashes are one.
     """
     text = " ".join(unicodedata.normalize("NFKC", name).split())
-    return "".join(c for c in text if unicodedata.category(c) not in _UNSEEN).strip()
+    seen = (c for c in text if unicodedata.category(c) not in _UNSEEN and c not in _VARIANTS)
+    return "".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).strip()

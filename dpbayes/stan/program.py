@@ -225,9 +225,14 @@ class StanProgram:
                     f"{name} is missing. Add to the generated quantities block:\n  {text}\n"
                     f"and fill it where {text.partition('[')[2].partition(' ')[0]} is 1."
                 )
-        for name in self.declared("parameters") + self.declared("transformed parameters"):
-            if _AXES.fullmatch(name):
-                raise self._broken(f"{name!r} is a name of draws' axes. Rename the parameter.")
+        for block in ("parameters", "transformed parameters"):
+            if line := self.line_of(r"\b(?:complex\w*|tuple)\b", block):
+                raise self._broken(
+                    f"line {line}: {block} are real or whole numbers, and arrays of them."
+                )
+            for name in self.declared(block):
+                if _AXES.fullmatch(name):
+                    raise self._broken(f"{name!r} is a name of draws' axes. Rename it.")
         dropped = self.line_of(r"\b\w+_lup[dm]f\b")
         if dropped:
             raise self._broken(

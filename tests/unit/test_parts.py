@@ -358,7 +358,11 @@ def test_persons_are_counted_over_parts(size):
     # Persons whose names are written in two ways: with a blank, and é as one character and as two.
     written = many.assign(person=[*good["person"].replace({"a": "\u00e9"}), "e\u0301", "b "])
     unseen = many.assign(
-        person=[*good["person"].replace({"a": "A 1"}), "\ufeffA\u00a0 1", "\uff42\x00"]
+        person=[
+            *good["person"].replace({"a": "A 1-2"}),
+            "\ufeffA\u00a0 1\u20112",
+            "\uff42\x00\ufe0f",
+        ]
     )
     fitted(cut(good, size), schema)
     for bad in (many, nameless, written, unseen, many.drop(columns="person")):

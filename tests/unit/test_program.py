@@ -70,6 +70,7 @@ def test_hash_follows_the_text(tmp_path):
             r"line 18 drops .*Write _lpdf in place of _lupdf, _lpmf in place of _lupmf\.$",
         ),
         ("  real mu;\n", "  real mu;\n  real chain;\n", "'chain' is a name of draws' axes"),
+        ("  real mu;\n", "  real mu;\n  complex z;\n", "line 16: parameters are real or whole"),
         ("  real mu;\n", "  real mu;\n  real mu_dim_0;\n", "'mu_dim_0' is a name of draws' axes"),
     ],
 )

@@ -196,7 +196,7 @@ class _Bins:
             decay = np.exp(
                 -counts / scale
             )  # density of the noise at a true count of 0, over that of its mode
-            return counts + (scale + counts) * decay / (2 - decay)
+            return np.asarray(counts + (scale + counts) * decay / (2 - decay))
         spread = np.where(self._single & (counts > counts.sum() / 2), 0.0, counts)
         by_noise = np.count_nonzero(spread) * scale
         ends, left_out = np.cumsum(spread), min(spread.sum() * MOST_LEFT_OUT, by_noise)

@@ -316,6 +316,7 @@ def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArra
 def _mixture(bound: EmbeddedBinding, points: Floats) -> Vector:
     """Log density of records under the equal mixture of the model at points, shape (M,)."""
     by_point = np.stack(list(bound.log_lik_at(points)))
+    by_point[np.isnan(by_point)] = -np.inf  # outside the prior's support, where a program has none
     with np.errstate(invalid="ignore"):  # of densities that are not finite, which are replaced
         return np.asarray(np.logaddexp.reduce(by_point, axis=0) - np.log(len(points)))
 
