@@ -489,9 +489,15 @@ class Synthesizer(Generic[F_co]):
                 records to be protected; their privacy, if any, is accounted for elsewhere.
             allow_nonconvergence: continue although chains have not converged.
         """
-        plain = self.with_mechanism(Unweighted())
-        task = plain.task(records, allow_nonconvergence=allow_nonconvergence)
+        task = self.plain.task(records, allow_nonconvergence=allow_nonconvergence)
         return reference_fit(task.shared(BoundRecords))
+
+    @property
+    def plain(self) -> Synthesizer[PosteriorFit]:
+        """The unweighted posterior of reference records, whose number is public."""
+        noisy = self.schema.rows.share
+        schema = replace(self.schema, rows=PUBLIC) if noisy else self.schema
+        return replace(self, schema=schema, mechanism=Unweighted())
 
 
 def require_synthesizer(synthesizer: object, name: str = "synthesizer") -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms import Unweighted, Weighted
+from dpbayes.mechanisms import Weighted
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.risk import largest_scaling
 from dpbayes.mechanisms.posterior.weights import Reference
@@ -36,7 +36,7 @@ def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: f
     """
     require_synthesizer(synthesizer)
     check_epsilon(target_epsilon)
-    task = synthesizer.with_mechanism(Unweighted()).task(records)
+    task = synthesizer.plain.task(records)
     bound_records = task.shared(BoundRecords)
     reference = reference_fit(bound_records)
 

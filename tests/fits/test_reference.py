@@ -72,3 +72,18 @@ def test_a_fit_and_a_refit_refuse_them_too(reference):
         with pytest.raises(dpb.GuaranteeError, match="these very records"):
             synthesizer.refit(fit)
     assert list(references(dpb.Anchored(1.0))) == []
+
+
+def test_a_reference_for_records_whose_number_is_noisy():
+    """The number of reference records is public, and no ε pays for noise in it."""
+    columns = {"y": {"type": "continuous", "lower": 0, "upper": 10}}
+    schema = dpb.Schema.from_dict({"rows": "noisy", "columns": columns})
+    settings = dpb.SamplerSettings(warmup=300, draws=400, seed=1, chains=2)
+    made = dpb.Synthesizer(
+        schema, dpb.Censored(1.0), dpb.Regression("y ~ 1", "beta"), settings=settings
+    )
+    records = table(60)[["y"]]
+    reference = made.reference(records, allow_nonconvergence=True)
+    assert dpb.tune(made, records, 4.0).identity == reference.identity
+    weighted = made.with_mechanism(dpb.CensoredWeighted(1.0, weights=reference))
+    assert weighted.fit(table(60, seed=2)[["y"]], allow_nonconvergence=True).sample(1, seed=1)
