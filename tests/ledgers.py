@@ -13,4 +13,5 @@ POSTGRESQL = (
 KINDS = ["sqlite", pytest.param("postgresql", marks=POSTGRESQL)]
 
 both = pytest.mark.parametrize("url", KINDS, indirect=True)
+only_postgresql = pytest.mark.parametrize("url", KINDS[1:], indirect=True)
 only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

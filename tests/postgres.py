@@ -18,8 +18,12 @@ NO_POSTGRESQL = "" if _REQUIRED or (BIN / "initdb").is_file() else "PostgreSQL i
 
 
 @contextlib.contextmanager
-def server() -> Iterator[str]:
-    """The URL of a new server's database ``postgres``, for SQLAlchemy."""
+def server(**settings: str) -> Iterator[str]:
+    """The URL of a new server's database ``postgres``, for SQLAlchemy.
+
+    Args:
+        settings: of the server, besides those of a test.
+    """
     # PostgreSQL refuses to run as root; Debian's package brings a user for it.
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     directory = Path(tempfile.mkdtemp(prefix="dpbayes-pg-"))
@@ -31,6 +35,7 @@ def server() -> Iterator[str]:
     initdb = [BIN / "initdb", "-D", data, "-A", "trust", "-N", "-U", "tester"]
     subprocess.run(initdb, check=True, **quiet)
     options = f"-c listen_addresses= -c unix_socket_directories={directory} -c max_connections=80"
+    options += "".join(f" -c {name}={value}" for name, value in settings.items())
     log = directory / "log"
     control = [BIN / "pg_ctl", "-D", data, "-w", "-l", log]
     subprocess.run([*control, "-o", options, "start"], check=True, **quiet)

@@ -25,6 +25,9 @@ _HEADER = 100  # bytes with which an SQLite file begins
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _CREATION_LOCK = 20_240_935  # arbitrary; other programs are unlikely to use the same
 _SERIALIZATION_FAILURES = ("40001", "40P01")
+_LOCK_TIMEOUT = "55P03"
+# Settings of synchronous_commit under which a commit is on disk, also on a synchronous standby.
+_DURABLE = ("on", "remote_apply")
 # The driver passes on no error code if the server refuses a connection: only the text tells why.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
@@ -216,8 +219,26 @@ class Database:
                 return 0
             if not _is_ledger(names):
                 return None
+            if self.file is None:
+                self._require_logged(connection)
             version: int | None = connection.scalar(sa.select(TABLES.ledger.c.version))
             return version
+
+    def _require_logged(self, connection: sa.Connection) -> None:
+        """Raise LedgerError if PostgreSQL would empty a table of the ledger after a crash."""
+        unlogged = connection.scalars(
+            sa.text(
+                "SELECT relname FROM pg_class WHERE relname = ANY(:names) "
+                "AND pg_table_is_visible(oid) AND relpersistence <> 'p' ORDER BY relname"
+            ),
+            {"names": sorted(_NAMES)},
+        ).all()
+        if unlogged:
+            raise LedgerError(
+                f"the ledger {self.url} would forget what was paid if its server crashed: the "
+                f"tables {', '.join(unlogged)} are unlogged. Alter them to LOGGED, after a check "
+                "that no entry is missing."
+            )
 
     def create(self, overlap: float = OVERLAP) -> None:
         """Create the tables unless they exist.
@@ -301,13 +322,18 @@ class Database:
             code = getattr(error.orig, "sqlstate", None)
             if code in _SERIALIZATION_FAILURES and time.monotonic() < deadline:
                 raise _Again from None
+            if code == _LOCK_TIMEOUT:  # its text may be in another language
+                raise LedgerError(_busy(self.url)) from None
             message = without_secrets(self._url, " ".join(str(error.orig).split()))
             raise LedgerError(_explain(self.url, message)) from None
 
 
+_NAMES = {"dataset", "entry", "ledger", "sketch", "fingerprint"}
+
+
 def _is_ledger(names: Sequence[str]) -> bool:
     """True if a database with tables of these names holds a ledger."""
-    return {"dataset", "entry", "ledger", "sketch", "fingerprint"} <= set(names)
+    return set(names) >= _NAMES
 
 
 class _Again(Exception):
@@ -316,8 +342,17 @@ class _Again(Exception):
 
 def _connect(url: sa.URL) -> sa.Engine:
     sqlite = url.get_backend_name() == "sqlite"
-    # Without this psycopg gives bytes for databases without an encoding (SQL_ASCII).
-    server = {"connect_timeout": 10, "client_encoding": "utf8"}
+    server = {
+        "connect_timeout": 10,
+        # Without this psycopg gives bytes for databases without an encoding (SQL_ASCII).
+        "client_encoding": "utf8",
+        # A server that is gone without a word is noticed in a minute, or with data on the way
+        # after ``WAIT`` (in ms).
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": round(WAIT * 1000),
+    }
     arguments = {"timeout": WAIT} if sqlite else server
     try:
         engine = sa.create_engine(
@@ -349,7 +384,38 @@ def _connect(url: sa.URL) -> sa.Engine:
             reads = connection.get_execution_options().get("reads")
             connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
+    else:
+
+        @sa.event.listens_for(engine, "begin")
+        def begin_durably(connection: sa.Connection) -> None:
+            _make_durable(connection, shown(url))
+
     return engine
+
+
+def _make_durable(connection: sa.Connection, url: str) -> None:
+    """Make a transaction of PostgreSQL survive crashes once it is committed, and limit its waits.
+
+    The settings are the transaction's own: a pooler may run the next one in another session. SHOW
+    and SET take no snapshot, so that locks can still be taken before it.
+
+    Raises:
+        LedgerError: a setting that only the server's administrator can change prevents it.
+    """
+
+    def value(setting: str) -> str:
+        return str(connection.exec_driver_sql(f"SHOW {setting}").scalar())
+
+    for setting in ("fsync", "full_page_writes"):
+        if value(setting) != "on":
+            raise LedgerError(
+                f"the ledger {url} may lose what was paid if its server crashes, which has "
+                f"{setting} = {value(setting)}. Set it to on, or take another server."
+            )
+    if value("synchronous_commit") not in _DURABLE:
+        connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+    for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.exec_driver_sql(f"SET LOCAL {setting} = {round(WAIT * 1000)}")  # ms
 
 
 def _explain(url: str, message: str) -> str:
@@ -367,11 +433,15 @@ def _explain(url: str, message: str) -> str:
         ("unable to open", f"the ledger {url} cannot be opened: no permission or no folder."),
         ("full", f"no space left for the ledger {url}; nothing was recorded."),
         ("disk i/o", f"the disk refuses the ledger {url} ({message}); nothing was recorded."),
-        ("locked", f"the ledger {url} is busy: waited {WAIT:.0f} s for other releases."),
+        ("locked", _busy(url)),
     ):
         if sign in low:
             return meaning
     return f"the ledger {url} cannot be used: {message}"
+
+
+def _busy(url: str) -> str:
+    return f"the ledger {url} is busy: waited {WAIT:.0f} s for other releases."
 
 
 def _damaged(url: str, detail: str) -> str:

@@ -19,7 +19,7 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.url import read_url, redact, shown
 from tests import releases
 from tests.cli.in_process import dpbayes
-from tests.ledgers import KINDS
+from tests.ledgers import only_postgresql
 from tests.postgres import NO_POSTGRESQL
 
 needs_driver = pytest.mark.skipif(bool(NO_POSTGRESQL), reason=NO_POSTGRESQL or "it is there")
@@ -171,7 +171,7 @@ def test_an_unreachable_server():
         Database("postgresql://someone:secret@127.0.0.1:1/x").version()
 
 
-@pytest.mark.parametrize("url", KINDS[1:], indirect=True)
+@only_postgresql
 def test_a_database_without_an_encoding(url):
     """Found in a container without a locale: text came as bytes."""
     other = sa.make_url(url).set(database=f"ascii_{secrets.token_hex(4)}")

@@ -1,0 +1,142 @@
+"""A ledger in PostgreSQL: what is committed survives crashes of the server, and waits end."""
+
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from dpbayes.core.errors import LedgerError
+from dpbayes.publication import database
+from dpbayes.publication.database import TABLES, Database
+from dpbayes.publication.ledger import Ledger
+from tests.ledgers import POSTGRESQL, only_postgresql
+from tests.postgres import server
+
+LOCK = "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
+
+
+def session(url, **options):
+    """A session of another program."""
+    engine = sa.create_engine(
+        sa.make_url(url).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool, **options
+    )
+    return engine.connect()
+
+
+def administer(url, *statements):
+    with session(url, isolation_level="AUTOCOMMIT") as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def show(setting):
+    return lambda connection: connection.exec_driver_sql(f"SHOW {setting}").scalar()
+
+
+@only_postgresql
+@pytest.mark.parametrize(
+    ("of_the_database", "of_the_ledger"),
+    [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"),
+     ("remote_apply", "remote_apply")],
+)  # fmt: skip
+def test_commits_are_synchronous(url, of_the_database, of_the_ledger):
+    """The attack: a server tuned to commit later crashed, and a paid release was forgotten."""
+    name = sa.make_url(url).database
+    administer(url, f"ALTER DATABASE {name} SET synchronous_commit = {of_the_database}")
+    with session(url) as connection:
+        assert show("synchronous_commit")(connection) == of_the_database
+    ledger = Database(url)
+    assert ledger.serially(show("synchronous_commit"), tables=False) == of_the_ledger
+    ledger.create()
+    assert ledger.serially(show("synchronous_commit")) == of_the_ledger
+    with ledger.reading() as connection:
+        assert show("synchronous_commit")(connection) == of_the_ledger
+
+
+@pytest.mark.parametrize(
+    "setting", [pytest.param(s, marks=POSTGRESQL) for s in ("fsync", "full_page_writes")]
+)
+def test_a_server_whose_crash_loses_commits_is_refused(setting):
+    with server(**{setting: "off"}) as url:
+        with pytest.raises(LedgerError, match=f"crashes, which has {setting} = off. Set it to on"):
+            Ledger.create(url)
+        with session(url) as connection:
+            assert sa.inspect(connection).get_table_names() == []
+        with session(url) as connection, connection.begin():
+            TABLES.create(connection, 0.5)
+        with pytest.raises(LedgerError, match=f"crashes, which has {setting} = off. Set it to on"):
+            Ledger(url)
+
+
+@only_postgresql
+def test_tables_that_a_crash_empties_are_refused(url):
+    Ledger.create(url)
+    administer(url, "ALTER TABLE entry SET UNLOGGED", "ALTER TABLE sketch SET UNLOGGED")
+    for opened in (Ledger, Ledger.create):
+        with pytest.raises(LedgerError, match="the tables entry, sketch are unlogged"):
+            opened(url)
+    administer(url, "ALTER TABLE entry SET LOGGED", "ALTER TABLE sketch SET LOGGED")
+    assert Ledger(url).accounts() == []
+
+
+@only_postgresql
+@pytest.mark.parametrize(
+    ("lock", "write"),
+    [
+        (LOCK, lambda url: Ledger(url).add_dataset("cps", 1.0)),
+        (f"SELECT pg_advisory_lock({database._CREATION_LOCK})", Ledger.create),
+        ("LOCK TABLE entry", lambda url: Ledger(url).history()),
+    ],
+)
+def test_a_wait_for_a_lock_ends(url, monkeypatch, lock, write):
+    Ledger.create(url)
+    monkeypatch.setattr(database, "WAIT", 0.3)
+    with session(url) as other:
+        other.exec_driver_sql("SET idle_in_transaction_session_timeout = '10s'")
+        other.exec_driver_sql(lock)
+        with pytest.raises(LedgerError, match="is busy: waited 0 s for other releases"):
+            write(url)
+    write(url)
+
+
+@only_postgresql
+def test_a_run_that_stands_still_keeps_no_lock(url, monkeypatch):
+    ledger = Ledger.create(url)
+    monkeypatch.setattr(database, "WAIT", 0.3)
+
+    def work(connection):
+        connection.exec_driver_sql("DELETE FROM ledger")
+        time.sleep(1)
+        return connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(LedgerError, match="cannot be used: "):
+        Database(url).serially(work)
+    assert ledger.accounts() == Ledger(url).accounts() == []
+
+
+@only_postgresql
+def test_a_transaction_sees_what_was_committed_while_it_waited(url):
+    """Settings are made before the lock is there, and must take no snapshot."""
+    Ledger.create(url)
+    seen = []
+
+    def count():
+        query = "SELECT count(*) FROM fingerprint"
+        seen.append(Database(url).serially(lambda c: c.exec_driver_sql(query).scalar()))
+
+    with session(url) as other:
+        other.exec_driver_sql(LOCK)
+        waiting = threading.Thread(target=count)
+        waiting.start()
+        blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entry'::regclass"
+        while not other.exec_driver_sql(blocked).scalar():
+            assert waiting.is_alive()
+            time.sleep(0.01)
+        other.exec_driver_sql(
+            "INSERT INTO dataset VALUES (1, 'cps', 'add-remove', 1, 0, 'salt', 'now')"
+        )
+        other.exec_driver_sql("INSERT INTO fingerprint VALUES (1, 'value', 'now')")
+        other.commit()
+    waiting.join()
+    assert seen == [1]
