@@ -147,7 +147,7 @@ def release_into(
             if terms.ledger is None:  # otherwise ``resolve`` decides what becomes of it
                 work.discard()
             raise
-        bill.payment.released(f"the release is in {output.path / RELEASE}")
+        bill.account = bill.payment.released(f"the release is in {output.path / RELEASE}")
         work.discard()
         finish()
     return release

@@ -179,8 +179,7 @@ class Job:
             if fit.checkpoint is not None:
                 fit.checkpoint.clear()
             findings = report_into(output, fit, release, say)
-        account = None if self.ledger is None else self.ledger.account(self.dataset)
-        return Outcome(release, fit, findings, account)
+        return Outcome(release, fit, findings, bill.account)
 
     def _validated(self, records: Frame | Chunks) -> Table:
         """Validate the records for this job, before a choice is paid for."""

@@ -384,9 +384,13 @@ class Ledger:
         """Move an entry to writing, where it may be already; LedgerError if it was voided."""
         self._move(entry, ("reserved", "writing"), "writing")
 
-    def released(self, entry: str) -> None:
-        """Move an entry from writing to released: its output is complete and in place."""
-        self._move(entry, ("writing",), "released")
+    def released(self, entry: str) -> Account:
+        """Move an entry from writing to released: its output is complete and in place.
+
+        Returns:
+            The account with this entry; the ledger may be out of reach a moment later.
+        """
+        return self._move(entry, ("writing",), "released")
 
     def close(self, entry: str) -> None:
         """Move an entry to released after a crash; no error if it is released already."""
@@ -414,8 +418,10 @@ class Ledger:
             for number, row in rows.iterrows()
         ]
 
-    def _move(self, entry: str, before: tuple[str, ...], after: str) -> None:
-        def work(connection: sa.Connection) -> None:
+    def _move(self, entry: str, before: tuple[str, ...], after: str) -> Account:
+        """Change the state of an entry, and return its account."""
+
+        def work(connection: sa.Connection) -> Account:
             changed = connection.execute(
                 TABLES.entry.update()
                 .where(TABLES.entry.c.id == entry, TABLES.entry.c.state.in_(before))
@@ -429,8 +435,14 @@ class Ledger:
                     f"ledger entry {entry} is {state or 'not in the ledger'} and cannot become "
                     f"{after}."
                 )
+            name = connection.scalars(
+                sa.select(TABLES.dataset.c.name)
+                .join(TABLES.entry, TABLES.dataset.c.id == TABLES.entry.c.dataset_id)
+                .where(TABLES.entry.c.id == entry)
+            ).one()
+            return self._account(connection, name)
 
-        self._database.serially(work)
+        return self._database.serially(work)
 
     def _require_strict(self, claim: Guarantee) -> None:
         if claim.basis != "strict" or not math.isfinite(claim.holding):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from dpbayes.core.errors import LedgerError
 from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.publication.account import Account
 from dpbayes.publication.ledger import Kind, Ledger
 from dpbayes.publication.output import Work, as_output_error
 from dpbayes.records.overlap import Identity
@@ -102,22 +103,25 @@ class Payment:
             with contextlib.suppress(LedgerError):  # the entry stays in writing, and counts
                 self.ledger.lost(self.entry)
 
-    def released(self, where: str) -> None:
+    def released(self, where: str) -> Account | None:
         """Close the entry, as its output is in place.
 
         Args:
             where: where the output is, for the error message.
+
+        Returns:
+            Account with the entry; None without a ledger.
         Raises:
             LedgerError: the ledger could not be written; the cost counts.
         """
         if self.ledger is None:
-            return
+            return None
         try:
-            self.ledger.released(self.entry)
+            return self.ledger.released(self.entry)
         except LedgerError as error:
             raise LedgerError(
-                f"{where} and counts, but its entry could not be closed: {error} Run `dpbayes "
-                "ledger resolve` later."
+                f"{where} and counts, but its entry could not be closed; run `dpbayes ledger "
+                f"resolve` later: {error}"
             ) from None
 
 
@@ -131,6 +135,7 @@ class Bill:
         identity: computes the identity of the records.
         out: folder of the release.
         state: how far the payment is; ``written`` once files of the release may exist.
+        account: account after the release; None before, and without a ledger.
     """
 
     payment: Payment
@@ -138,6 +143,7 @@ class Bill:
     identity: Callable[[], Identity]
     out: Path
     state: Literal["open", "reserved", "spent", "written"] = "open"
+    account: Account | None = None
 
     @property
     def reminder(self) -> str:

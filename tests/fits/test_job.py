@@ -81,6 +81,23 @@ def test_a_table_needs_no_chain(tmp_path):
     assert (tmp_path / "out" / "release" / "synthetic_1.csv").exists()
 
 
+def test_a_ledger_that_is_gone_after_the_release_is_no_failure(ledger, tmp_path, monkeypatch):
+    """The release is written and paid for: the balance is read as its entry is closed."""
+    released = Ledger.released
+
+    def and_gone(self, entry):
+        account = released(self, entry)
+        (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
+        return account
+
+    monkeypatch.setattr(Ledger, "released", and_gone)
+    synthesizer = dpb.Synthesizer(releases.SCHEMA, dpb.Laplace(0.4, bins=4))
+    job = dpb.Job([synthesizer], tmp_path / "out", datasets=1, ledger=ledger, dataset="cps")
+    account = job.run(releases.records()).account
+    assert account.spent == Ledger(tmp_path / "elsewhere.db").account("cps").spent
+    assert account.entries["released"] == 1
+
+
 def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer, tmp_path):
     records = releases.records()
     kept = tmp_path / "out" / "confidential" / "checkpoint"

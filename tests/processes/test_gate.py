@@ -350,7 +350,7 @@ def test_a_voided_writer_does_not_write(fit, ledger, tmp_path, monkeypatch):
 def test_unfinished_work_blocks_its_folder(fit, ledger, tmp_path, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr(Ledger, "released", lambda *_args: (_ for _ in ()).throw(LedgerError("x")))
-    with pytest.raises(LedgerError, match="counts, but its entry could not be closed"):
+    with pytest.raises(LedgerError, match="not be closed; run `dpbayes ledger resolve` later: "):
         publish(fit, out, ledger=ledger, dataset="cps")
     monkeypatch.undo()
     assert [r.state for r in resolve(ledger)] == ["released"]
