@@ -28,6 +28,7 @@ CELLS = 4_000  # values beyond which a density is computed from counts in as man
 MOST_BARS = 100  # most bars of one series
 FEW_BARS = 30  # bars up to which those of records and synthetic rows stand side by side
 LARGE = 10_000  # numbers on an axis that need a thousands separator
+LETTERS = 32  # characters of all labels of numbers below a figure half as wide as a page
 TICKS = 60  # characters of all labels below bars together, so that they do not overlap
 DATA = "#333333"
 CONFIDENTIAL = "CONFIDENTIAL · computed from the records"
@@ -50,8 +51,10 @@ def clean(ax: Axes) -> None:
 
 def spell(ax: Axes) -> None:
     """Label large numbers on the x axis in full, with thousands separators, not with a factor."""
-    if max(map(abs, ax.get_xlim())) >= LARGE:
-        ax.xaxis.set_major_locator(MaxNLocator(5))
+    largest = max(map(abs, ax.get_xlim()))
+    if largest >= LARGE:
+        steps = LETTERS // len(f"{largest:,.0f}")
+        ax.xaxis.set_major_locator(MaxNLocator(min(max(steps, 3), 5)))
         ax.xaxis.set_major_formatter("{x:,.0f}")
 
 

@@ -493,10 +493,9 @@ class Synthesizer(Generic[F_co]):
         return reference_fit(task.shared(BoundRecords))
 
     @property
-    def plain(self) -> Synthesizer[PosteriorFit]:
+    def plain(self) -> Synthesizer[Any]:
         """The unweighted posterior of reference records, whose number is public."""
-        noisy = self.schema.rows.share
-        schema = replace(self.schema, rows=PUBLIC) if noisy else self.schema
+        schema = replace(self.schema, rows=PUBLIC) if self.schema.rows.share else self.schema
         return replace(self, schema=schema, mechanism=Unweighted())
 
 

@@ -1,5 +1,6 @@
 """Figures show what they are given; how they look was looked at."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import dpbayes as dpb
 from dpbayes.pages import figures
@@ -235,3 +237,21 @@ def test_the_density_of_many_values_by_cells(monkeypatch):
     found = charts.density(values, column)[1]
     monkeypatch.setattr(charts, "CELLS", 10_000)
     assert np.abs(found - charts.density(values, column)[1]).max() < 1e-3 * found.max()
+
+
+@pytest.mark.parametrize("largest", [12_000, 157_608, 2e8, 3e9])
+def test_labels_of_large_numbers_do_not_overlap(largest):
+    """Below a figure of half a page's width."""
+    figure = Figure(figsize=(4.6, 2.6))
+    ax = figure.add_subplot()
+    ax.plot([0, largest], [0, 1])
+    charts.spell(ax)
+    figure.canvas.draw()
+    low, high = ax.get_xlim()
+    shown = [
+        label.get_window_extent()
+        for label, place in zip(ax.get_xticklabels(), ax.get_xticks(), strict=True)
+        if low <= place <= high
+    ]
+    assert len(shown) >= 3
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(shown))
