@@ -496,7 +496,8 @@ class Synthesizer(Generic[F_co]):
     def plain(self) -> Synthesizer[Any]:
         """The unweighted posterior of reference records, whose number is public."""
         schema = replace(self.schema, rows=PUBLIC) if self.schema.rows.share else self.schema
-        return replace(self, schema=schema, mechanism=Unweighted())
+        other: Synthesizer[Any] = self  # of another mechanism
+        return replace(other, schema=schema, mechanism=Unweighted())
 
 
 def require_synthesizer(synthesizer: object, name: str = "synthesizer") -> None:
