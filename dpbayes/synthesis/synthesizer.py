@@ -485,8 +485,7 @@ class Synthesizer(Generic[F_co]):
         """Fit the unweighted posterior to reference records, as a source of weights and an anchor.
 
         Args:
-            records: public or historical rows with every column of the schema, which are not the
-                records to be protected; their privacy, if any, is accounted for elsewhere.
+            records: public rows with every column of the schema, none of them to be protected.
             allow_nonconvergence: continue although chains have not converged.
         """
         task = self.plain.task(records, allow_nonconvergence=allow_nonconvergence)
