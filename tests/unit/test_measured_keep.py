@@ -1,16 +1,17 @@
 """Analyses that rows are to keep: what is asked of the records, what it costs, what comes out."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.marginals import counting, mechanism, parts
+from dpbayes.mechanisms.marginals import analyses, counting, mechanism, parts
 from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products
 from dpbayes.mechanisms.marginals.budget import UNIT, concentrated_loss
-from dpbayes.mechanisms.marginals.tilting import Features, fit_tilt, swap_rows
+from dpbayes.mechanisms.marginals.tilting import Block, Features, fit_tilt, swap_rows
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema.rules import numbers_of
 from tests.asking import CELLS, KNOWN, RHO, SIZES, Asked, neighbours, remembered
@@ -294,8 +295,9 @@ def test_the_tilt_meets_sums_and_shares():
     chances = rng.dirichlet(np.ones(k), n)
     chances[: n // 2, 0] = 0  # as a rule leaves them
     chances /= chances.sum(axis=1, keepdims=True)
-    r = np.tile(np.linspace(-1.5, 1.5, k), (n, 1))
-    features, shares = Features([u], [r]), chances.mean(axis=0)
+    r = np.linspace(-1.5, 1.5, k)[:, None]
+    features = Features([Block(u, r, np.zeros((n, 1)), np.ones((n, k)))])
+    shares = chances.mean(axis=0)
     answer = Answer(None, n * (features.means(chances) + np.array([0.1, -0.2]))[:, None], 0.0)
     tilt = fit_tilt(chances, features, shares, [answer], n, least=1e6)
     tilted = tilt.of(chances, features)
@@ -312,6 +314,96 @@ def test_the_tilt_meets_sums_and_shares():
     ]
     assert off[1].max() < 1e-3 < off[0].max()
     assert (found != drawn).mean() < 0.15
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_blocks_are_the_moments_of_all_rows_levels_and_functions(delta):
+    """Against the array of rows, levels and moments that blocks do not form."""
+    schema = schema_of(["job ~ age * gender", "I(job == 'b') ~ C(high)"])
+    measured = dpb.Marginals(1.0, delta=delta, adjacency="add-remove")
+    records = people(300)
+    fitted = dpb.Synthesizer(schema, measured).fit(records).fitted
+    output, rng = fitted.draw_private(StudyNoise(1)), np.random.default_rng(2)
+    values = values_of_records(schema, records)
+    axis = next(a for a in output.axes if a.column.name == "job")
+    chances = rng.dirichlet(np.ones(axis.size), len(records))
+    features = Features.of(output.answers, values, axis, chances)
+    every = []
+    for answer in output.answers:
+        moment = answer.moment
+        u, expected = moment.covariates(values)
+        scores = moment.analysis.level_scores(axis)
+        r = np.nan_to_num((scores - expected[:, None]) / moment.spread)
+        length = np.linalg.norm(r, moment.norm, axis=2)
+        length *= np.linalg.norm(u, moment.norm, axis=1)[:, None]
+        r *= np.minimum(1.0, moment.bound / np.maximum(length, 1e-9))[..., None]
+        crossed = r[..., :, None] * u[:, None, None, :]
+        every.append(crossed.reshape(*r.shape[:2], -1))
+    moments = np.concatenate(every, axis=2)
+    means = np.einsum("nl,nlf->nf", chances, moments)
+    second = np.einsum("nl,nlf,nlg->fg", chances, moments, moments)
+    covariance = (second - means.T @ means) / len(records)
+    weights, rows = rng.normal(size=moments.shape[2]), np.arange(len(records))
+    levels = rng.integers(axis.size, size=len(records))
+    for mine, theirs in (
+        (features.exponent(weights), moments @ weights),
+        (features.at(rows, levels), moments[rows, levels]),
+        (features.means(chances), means.mean(axis=0)),
+        (features.covariance(chances), covariance),
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("draw", ["mode", "posterior"])
+def test_an_outcome_of_many_levels_needs_little_memory(draw):
+    """Rows times levels times functions are 457 MB here, of which there were several."""
+    rng, levels = np.random.default_rng(1), [f"j{i}" for i in range(120)]
+    records = pd.DataFrame({"job": rng.choice(levels, 4000), "x": rng.integers(0, 61, 4000)})
+    columns = {
+        "job": {"type": "categorical", "levels": levels},
+        "x": {"type": "count", "upper": 60},
+    }
+    schema = dpb.Schema.from_dict({"rows": 4000, "columns": columns, "keep": ["job ~ x"]})
+    fitted = dpb.Synthesizer(schema, dpb.Marginals(1.0, draw=draw)).fit(records).fitted
+    tracemalloc.start()
+    output = fitted.draw_private(StudyNoise(1))
+    data = fitted.synthetic(output, 4000, np.random.default_rng(2))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 150e6
+    assert len(schema.validate(data)) == 4000
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_records_are_summed_in_slices(norm, monkeypatch):
+    schema, records = schema_of(), people(101)
+    values = values_of_records(schema, records)
+    moment = Moment.of(Analysis("job ~ age", schema), values, 101, norm, 1.0)
+    products = Products.of(moment, values, 101, 1.0)
+    u, _ = moment.covariates(values)
+    unclipped = Products(moment, np.inf)
+    lengths = np.linalg.norm(unclipped.rows(u), norm, axis=1)
+    np.testing.assert_allclose(unclipped.lengths(u), lengths, rtol=1e-12)
+    counts = counting.FineCounts(np.zeros((101, 5), dtype=int), [1] * 5, values)
+    whole = counts.sums([moment, products])
+    monkeypatch.setattr(analyses, "_CELLS", 40)
+    for sums, again in zip(whole, counts.sums([moment, products]), strict=True):
+        np.testing.assert_array_equal(sums, again)
+
+
+def test_too_many_coefficients_of_an_outcome_are_refused_before_payment():
+    number = {"type": "count", "upper": 60}
+    job = {"type": "categorical", "levels": [f"j{i}" for i in range(190)]}
+    keep = [f"job ~ {term}" for x in "xz" for term in (x, f"log({x} + 1)", f"sqrt({x})")]
+    for some in (keep[:5], keep):
+        schema = dpb.Schema.from_dict(
+            {"rows": 9, "columns": {"job": job, "x": number, "z": number}, "keep": some}
+        )
+        if some is keep:
+            with pytest.raises(dpb.SchemaError, match=r"'job' have 1,134 coefficients together"):
+                dpb.Synthesizer(schema, dpb.Marginals(1.0))
+        else:
+            dpb.Synthesizer(schema, dpb.Marginals(1.0))
 
 
 BAD = [

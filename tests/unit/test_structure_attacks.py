@@ -280,6 +280,21 @@ def test_public_levels_tell_no_confidential_one_by_cases(rules):
         )
 
 
+@pytest.mark.parametrize("n", [1, 9, 12])
+def test_public_values_of_few_records_tell_no_confidential_column(n):
+    """It follows for everybody of these records; whoever is older may have either value."""
+    age = {"type": "count", "upper": 99, "public": True}
+    works = {"type": "binary", "levels": ["no", "yes"]}
+    schema = dpb.Schema.from_dict(
+        {"rules": ["age >= 15 or works == 'no'"], "columns": {"age": age, "works": works}}
+    )
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(1.0))
+    children = pd.DataFrame({"age": [5] * n, "works": ["no"] * n})
+    with pytest.raises(SchemaError, match="leave the confidential column 'works' one value"):
+        synthesizer.fit(children)
+    synthesizer.fit(children.assign(age=15))
+
+
 def test_rules_that_leave_several_values_tell_nothing():
     """Also where public columns say who has a value, and where a level of many leaves one."""
     levels = [f"l{i}" for i in range(40)]

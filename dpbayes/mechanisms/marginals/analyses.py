@@ -11,7 +11,7 @@ coefficients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,9 @@ from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import Values, values_of
 
 MOST = 200  # moments of one regression
+MOST_TOGETHER = 1000  # of all regressions of an outcome: their tilt is fitted in minutes
+_CELLS = 8_000_000  # rows times moments at a time
+_ROOM = 20_000_000  # most rows times moments from which a moment is derived
 _INSIDE = 33  # values inside a bin over which the outcome's function is averaged
 _UNLIKE = 0.3  # assumed relative difference of the clipped part between rows and records
 _QUANTILES, _SHORTEST = 51, 0.1  # number of clipping bounds that are compared, and the least one
@@ -216,6 +219,9 @@ class Moment:
             norm: 1 or 2: the norm that the noise is scaled for.
             sd: sd of the noise in a sum, as a multiple of the bound.
         """
+        # Of very many rows some are enough, and fit into memory.
+        step = -(-len(values[analysis.outcome.name]) * analysis.moments // _ROOM)
+        values = {name: value[:: max(step, 1)] for name, value in values.items()}
         terms, complete = analysis.design(values)
         scores = analysis.scores(values[analysis.outcome.name])
         complete &= np.isfinite(scores).all(axis=1)
@@ -245,21 +251,32 @@ class Moment:
         u[~complete] = 0.0
         return u, self.mean + _times(u, self.slopes)
 
-    def residuals(self, u: Floats, expected: Floats, scores: Floats) -> tuple[Floats, Mask]:
-        """Residuals r, clipped so that U r is no longer than the bound: shape (n, ..., V).
+    def factors(self, u: Floats, expected: Floats, scores: Floats) -> tuple[Floats, Mask]:
+        """Factors of the residuals r that make U r no longer than the bound, shape (n, ...).
 
         Args:
-            u, expected: as returned by ``covariates``.
-            scores: functions of the outcome, shape (n, ..., V).
+            u, expected: as returned by ``covariates``; ``expected`` may have further axes of size
+                1, shape (n, ..., V).
+            scores: functions of the outcome, shape (..., V).
 
         Returns:
-            The residuals, and a mask of those that are neither missing nor clipped, shape (n, ...).
+            The factors, 0 for a missing outcome, and a mask of those that are 1.
         """
-        missing = np.isnan(scores)
-        r = np.where(missing, 0.0, (scores - expected) / self.spread)
-        length = _length(r, self.norm) * _length(u, self.norm).reshape(-1, *[1] * (r.ndim - 2))
-        clipped = r * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[..., None]
-        return clipped, (length <= self.bound) & ~missing.any(axis=-1)
+        missing = np.asarray(np.isnan(scores).any(axis=-1))
+        filled = np.where(missing[..., None], 0.0, scores)
+        length = np.zeros(np.broadcast_shapes(expected.shape, scores.shape)[:-1])
+        for v in range(len(self.spread)):  # in one order whatever the shape
+            r = (filled[..., v] - expected[..., v]) / self.spread[v]
+            length += np.abs(r) if self.norm == 1 else r * r
+        length = length if self.norm == 1 else np.sqrt(length)
+        length *= _length(u, self.norm).reshape(-1, *[1] * (length.ndim - 1))
+        factors = np.minimum(1.0, self.bound / np.maximum(length, _LEAST))
+        return np.where(missing, 0.0, factors), (length <= self.bound) & ~missing
+
+    @property
+    def size(self) -> int:
+        """Number of entries of a record."""
+        return self.analysis.moments
 
     def units(self, values: Values) -> Ints:
         """Clipped U r of each record as whole numbers of 1/UNIT of the bound, shape (n, K, V).
@@ -268,7 +285,8 @@ class Moment:
         """
         u, expected = self.covariates(values)
         scores = self.analysis.scores(values[self.analysis.outcome.name])
-        r, _ = self.residuals(u, expected, scores)
+        factors, _ = self.factors(u, expected, scores)
+        r = np.where(np.isnan(scores), 0.0, (scores - expected) / self.spread) * factors[:, None]
         return _whole(u[:, :, None] * r[:, None, :], self.bound, self.norm)
 
 
@@ -295,7 +313,13 @@ class Products:
         """Derive the clipping bound from synthetic rows; arguments as of ``Moment.of``."""
         u, _ = moment.covariates(values)
         unclipped = cls(moment, np.inf)
-        return replace(unclipped, bound=_bound(_length(unclipped.rows(u), moment.norm), n, sd))
+        return replace(unclipped, bound=_bound(unclipped.lengths(u), n, sd))
+
+    @property
+    def size(self) -> int:
+        """Number of entries of a record."""
+        k = len(self.moment.centre)
+        return k * (k + 1) // 2
 
     def rows(self, u: Floats) -> Floats:
         """Clipped products of rows, shape (N, K (K + 1) / 2), for U of shape (N, K).
@@ -304,9 +328,15 @@ class Products:
         length is that of the matrix U U'.
         """
         first, second, weights = self._pairs
-        products = u[:, first] * u[:, second] * weights
-        length = _length(products, self.moment.norm)
-        return products * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[:, None]
+        return u[:, first] * u[:, second] * weights * self._factors(u)[:, None]
+
+    def lengths(self, u: Floats) -> Floats:
+        """Lengths of the products of rows before they are clipped, shape (N,)."""
+        square = _length(u, 2) ** 2
+        return square if self.moment.norm == 2 else (_length(u, 1) ** 2 + square) / 2
+
+    def _factors(self, u: Floats) -> Floats:
+        return np.minimum(1.0, self.bound / np.maximum(self.lengths(u), _LEAST))
 
     def units(self, values: Values) -> Ints:
         """Clipped products of each record in whole units, as ``Moment.units``."""
@@ -315,14 +345,19 @@ class Products:
 
     def mean(self, values: Values) -> Floats:
         """Mean products over synthetic rows, shape (K (K + 1) / 2,)."""
-        u, inside = self._inside(values)
-        return np.asarray(inside @ self.rows(u) / len(u))
+        return self.mean_of(*self._inside(values))
+
+    def mean_of(self, u: Floats, inside: Floats | Mask) -> Floats:
+        """Mean products of rows by the probability that they are inside, for U of shape (N, K)."""
+        first, second, weights = self._pairs
+        matrix = u.T @ (u * (inside * self._factors(u))[:, None])
+        return np.asarray(matrix[first, second] * weights / len(u))
 
     def _inside(self, values: Values) -> tuple[Floats, Mask]:
         u, expected = self.moment.covariates(values)
         analysis = self.moment.analysis
         scores = analysis.scores(values[analysis.outcome.name])
-        return u, self.moment.residuals(u, expected, scores)[1]
+        return u, self.moment.factors(u, expected, scores)[1]
 
     def matrix(self, products: Floats) -> Floats:
         """Symmetric matrix of such products with a ridge, shape (K, K)."""
@@ -386,8 +421,14 @@ class Answer:
         """
         if self.products is None or self.covariance is None:
             return u
-        of_rows = self.products.matrix(inside @ self.products.rows(u) / len(u))
+        of_rows = self.products.matrix(self.products.mean_of(u, inside))
         return np.asarray(u @ np.linalg.solve(of_rows, self.covariance))
+
+
+def slices(rows: int, size: int) -> Iterator[slice]:
+    """Slices of rows, one at least, in each of which numbers of this size fit into memory."""
+    step = max(1, _CELLS // size)
+    return (slice(start, start + step) for start in range(0, max(rows, 1), step))
 
 
 def _any_of(column: Column) -> float:

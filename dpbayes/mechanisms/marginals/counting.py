@@ -19,7 +19,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products
+from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products, slices
 from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
 from dpbayes.mechanisms.marginals.groups import (
     FEWEST,
@@ -100,7 +100,14 @@ class FineCounts:
 
     def sums(self, moments: Sequence[Moment | Products]) -> list[Ints]:
         """Exact sums of moments or products over the records, in whole units, one array each."""
-        return [moment.units(self.values).sum(axis=0) for moment in moments]
+        return [self._sum(moment) for moment in moments]
+
+    def _sum(self, moment: Moment | Products) -> Ints:
+        parts = (
+            moment.units({name: value[rows] for name, value in self.values.items()}).sum(axis=0)
+            for rows in slices(len(self.codes), moment.size)
+        )
+        return functools.reduce(np.add, parts)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -16,7 +17,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
-from dpbayes.mechanisms.marginals.analyses import Analysis
+from dpbayes.mechanisms.marginals.analyses import MOST_TOGETHER, Analysis
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.marginals.groups import UNORDERED
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
@@ -133,10 +134,20 @@ class Marginals(ModelFreeMechanism):
         """Regressions that synthetic rows preserve: those of the schema and of ``keep``.
 
         Raises:
-            SchemaError: a formula that ``Analysis`` refuses.
+            SchemaError: a formula that ``Analysis`` refuses; too many coefficients of an outcome.
         """
         texts = dict.fromkeys((*schema.keep, *self.keep))
-        return tuple(Analysis(text, schema) for text in texts)
+        analyses = tuple(Analysis(text, schema) for text in texts)
+        together = Counter[str]()
+        for analysis in analyses:
+            together[analysis.outcome.name] += analysis.moments
+        for name, moments in together.items():
+            if moments > MOST_TOGETHER:
+                raise SchemaError(
+                    f"keep: the regressions of column {name!r} have {moments:,} coefficients "
+                    f"together; up to {MOST_TOGETHER:,} are kept. Leave one out, or merge levels."
+                )
+        return analyses
 
     @property
     def halves(self) -> bool:

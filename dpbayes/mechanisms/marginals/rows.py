@@ -22,7 +22,7 @@ from dpbayes.mechanisms.marginals.tilting import Features, Tilt, fit_tilt, swap_
 _DRAWN = 0.3
 _BY = 20_000  # rows at a time
 _FITTED = 12_000  # most rows to which relations are fitted beside refined tables
-_CELLS = 8_000_000  # rows times fine levels at a time
+_CELLS = 8_000_000  # rows times fine levels, or times moments, at a time
 _LEAST = 1e-12  # smallest share of a level
 _FLAT = 1e-3  # independence mixed into probabilities that factors of refined tables multiply
 _POSSIBLE = 1e-200  # so that rows can be matched to margins even if a probability underflows
@@ -198,7 +198,8 @@ class RowMaker:
         rows, values = len(codes), {} if walk is None or not answers else walk.known()
         levels = np.repeat(np.arange(fine.size), self._counts(fine.shares, rows))
         places = self.rng.permutation(rows)
-        parts = -(-rows * fine.size // _CELLS)
+        moments = sum(answer.moment.analysis.moments for answer in answers)
+        parts = -(-rows * max(fine.size, moments) // _CELLS)
         out = np.empty(rows, dtype=np.int64)
         for part in range(parts):
             part_rows = places[part::parts]

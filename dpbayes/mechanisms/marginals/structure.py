@@ -235,7 +235,8 @@ class Structure:
             levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
             chosen, values = np.flatnonzero(~walk.dead)[:_BESIDE], walk.values
         else:
-            levels, chosen = codes, rng.permutation(len(codes))[:_BESIDE]
+            # A few records are varied several times each, so that they decide like many.
+            levels, chosen = codes, np.resize(rng.permutation(len(codes)), _BESIDE)
         values = {name: values[name][chosen] for name in public}
         first = {name: np.full(len(chosen), np.nan) for name in tied}
         times = {name: np.zeros(len(chosen), dtype=np.int64) for name in tied}

@@ -22,78 +22,155 @@ from dpbayes.schema.rules import Values
 _STEPS, _CLOSE = 60, 1e-4  # rounds of the fit, at most, and the error of the shares to end at
 _FARTHEST = 1.0  # largest change of a log probability in one step
 _EXCHANGES = 20  # rounds in which pairs of rows exchange levels
+_BY = 1000  # rows at a time, whose numbers for each level stay in a processor's cache
 _RARE = 1e-12  # share below which a level counts as empty
 
 
 @dataclass(frozen=True)
-class Features:
-    """Moments U r of N rows for each of the K possible levels of the outcome.
+class Block:
+    """Moments U r of an analysis for N rows and each of the L possible levels of its outcome.
+
+    r = factor (score - expected), for V functions of the outcome. It is not formed for all rows,
+    levels and functions together: an outcome of L levels has V = L - 1 functions, and N L V numbers
+    do not fit into memory.
 
     Attributes:
-        directions: U of each block, turned as ``Answer.directions``, shape (N, K_b).
-        lengths: r of each block, by level of the outcome, shape (N, K).
+        directions: U, turned as ``Answer.directions``, shape (N, K).
+        scores: functions of the outcome by level, in residual sds, shape (L, V).
+        expected: their regression on U, shape (N, V).
+        factors: clipping factor of U r, 0 for a missing outcome, shape (N, L).
     """
 
-    directions: Sequence[Floats]
-    lengths: Sequence[Floats]
+    directions: Floats
+    scores: Floats
+    expected: Floats
+    factors: Floats
+
+    @classmethod
+    def of(cls, answer: Answer, values: Values, axis: Axis, chances: Floats) -> Block:
+        """Compute the block of an answer; arguments as of ``Features.of``."""
+        moment = answer.moment
+        u, expected = moment.covariates(values)
+        scores = moment.analysis.level_scores(axis)
+        factors, inside = np.empty(chances.shape), np.empty(len(u))
+        for start in range(0, len(u), _BY):
+            rows = slice(start, start + _BY)
+            factors[rows], unclipped = moment.factors(u[rows], expected[rows, None, :], scores)
+            inside[rows] = (chances[rows] * unclipped).sum(axis=1)
+        # Centred against rounding in sums of squares, except indicators, which are mostly 0.
+        origin = moment.mean if len(moment.mean) == 1 else 0.0
+        return cls(
+            answer.directions(u, inside),
+            np.where(np.isnan(scores), 0.0, (scores - origin) / moment.spread),
+            (expected - origin) / moment.spread,
+            factors,
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of moments, V K."""
+        return int(self.scores.shape[1] * self.directions.shape[1])
+
+    def of_rows(self, rows: Mask) -> Block:
+        """Restrict the moments to some rows."""
+        u, expected, factors = self.directions[rows], self.expected[rows], self.factors[rows]
+        return Block(u, self.scores, expected, factors)
+
+    def exponent(self, weights: Floats) -> Floats:
+        """Sum of weights times moments, shape (N, L), for weights of shape (V K,)."""
+        slopes = self.directions @ weights.reshape(self.scores.shape[1], -1).T
+        total = slopes @ self.scores.T
+        total -= (slopes * self.expected).sum(axis=1)[:, None]
+        total *= self.factors
+        return np.asarray(total)
+
+    def at(self, rows: Ints, levels: Ints) -> Floats:
+        """Moments of some rows at these levels, shape (len(rows), V K)."""
+        r = self.factors[rows, levels, None] * (self.scores[levels] - self.expected[rows])
+        return _products(r, self.directions[rows])
+
+    def residuals(self, chances: Floats) -> Floats:
+        """Mean residuals r of each row, shape (N, V), for level probabilities of shape (N, L)."""
+        clipped = chances * self.factors
+        return np.asarray(clipped @ self.scores - clipped.sum(axis=1)[:, None] * self.expected)
+
+    def second_moments(self, other: Block, chances: Floats) -> Floats:
+        """Sum over rows of expected products with the moments of a block, shape (V K, V' K').
+
+        The product of two residuals is that of their scores, and three products with a number by
+        row. The former is 0 for most pairs of functions if these are indicators.
+        """
+        weights = chances * self.factors * other.factors
+        mine, theirs = weights @ self.scores, weights @ other.scores
+        theirs -= weights.sum(axis=1)[:, None] * other.expected
+        total = -_products(self.expected, self.directions).T @ _products(theirs, other.directions)
+        total -= _products(mine, self.directions).T @ _products(other.expected, other.directions)
+        both = self.scores[:, :, None] * other.scores[:, None, :]
+        pairs = np.argwhere(both.any(axis=0))
+        means = both[:, *pairs.T].T @ weights.T
+        blocks = total.reshape(both.shape[1], -1, both.shape[2], other.directions.shape[1])
+        for (v, w), mean in zip(pairs, means, strict=True):
+            blocks[v, :, w] += (self.directions * mean[:, None]).T @ other.directions
+        return np.asarray(total)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Moments of the analyses of an outcome, F numbers for each row and level.
+
+    Attributes:
+        blocks: those of each analysis.
+    """
+
+    blocks: Sequence[Block]
 
     @classmethod
     def of(cls, answers: Sequence[Answer], values: Values, axis: Axis, chances: Floats) -> Features:
-        """Compute one block for each function of the outcome in each of its analyses.
+        """Compute the moments of synthetic rows.
 
         Args:
             values: columns before the outcome, shape (N,) each.
             axis: levels of the outcome.
-            chances: their probabilities, shape (N, K).
+            chances: their probabilities, shape (N, L).
         """
-        directions, lengths = [], []
-        for answer in answers:
-            moment = answer.moment
-            u, expected = moment.covariates(values)
-            scores = moment.analysis.level_scores(axis)
-            r, unclipped = moment.residuals(u, expected[:, None, :], scores)
-            inside = (chances * unclipped).sum(axis=1)
-            directions += [answer.directions(u, inside)] * r.shape[2]
-            lengths += [r[:, :, v] for v in range(r.shape[2])]
-        return cls(directions, lengths)
+        return cls([Block.of(answer, values, axis, chances) for answer in answers])
 
     def of_rows(self, rows: Mask) -> Features:
         """Restrict the moments to some rows."""
-        return Features([u[rows] for u in self.directions], [r[rows] for r in self.lengths])
+        return Features([block.of_rows(rows) for block in self.blocks])
 
     def exponent(self, weights: Floats) -> Floats:
-        """Sum of weights times moments, shape (N, K), for weights of shape (F,)."""
-        total, start = np.zeros_like(self.lengths[0]), 0
-        for u, r in zip(self.directions, self.lengths, strict=True):
-            end = start + u.shape[1]
-            total += (u @ weights[start:end])[:, None] * r
+        """Sum of weights times moments, shape (N, L), for weights of shape (F,)."""
+        total, start = np.zeros_like(self.blocks[0].factors), 0
+        for block in self.blocks:
+            end = start + block.size
+            total += block.exponent(weights[start:end])
             start = end
         return total
 
     def at(self, rows: Ints, levels: Ints) -> Floats:
         """Moments of some rows at these levels, shape (len(rows), F)."""
-        pairs = zip(self.directions, self.lengths, strict=True)
-        return np.hstack([u[rows] * r[rows, levels, None] for u, r in pairs])
+        return np.hstack([block.at(rows, levels) for block in self.blocks])
 
     def means(self, chances: Floats) -> Floats:
-        """Mean expected moments over rows, shape (F,), for level probabilities of shape (N, K)."""
-        block_sums = [
-            u.T @ (chances * r).sum(axis=1)
-            for u, r in zip(self.directions, self.lengths, strict=True)
-        ]
-        return np.concatenate(block_sums) / len(chances)
+        """Mean expected moments over rows, shape (F,), for level probabilities of shape (N, L)."""
+        return np.asarray(self._of_each(chances).mean(axis=0))
 
     def covariance(self, chances: Floats) -> Floats:
         """Mean covariance of a row's moments given its covariates, shape (F, F)."""
-        means = [(chances * r).sum(axis=1) for r in self.lengths]
-        rows = []
-        for i, u in enumerate(self.directions):
-            row = []
-            for j, w in enumerate(self.directions):
-                crossed = (chances * self.lengths[i] * self.lengths[j]).sum(axis=1)
-                row.append((u * (crossed - means[i] * means[j])[:, None]).T @ w)
-            rows.append(np.hstack(row))
-        return np.vstack(rows) / len(chances)
+        lower = [
+            [block.second_moments(other, chances) for other in self.blocks[: i + 1]]
+            for i, block in enumerate(self.blocks)
+        ]
+        numbers = range(len(lower))
+        second = [[lower[i][j] if j <= i else lower[j][i].T for j in numbers] for i in numbers]
+        means = self._of_each(chances)
+        return np.asarray((np.block(second) - means.T @ means) / len(chances))
+
+    def _of_each(self, chances: Floats) -> Floats:
+        """Expected moments of each row, shape (N, F)."""
+        blocks = self.blocks
+        return np.hstack([_products(b.residuals(chances), b.directions) for b in blocks])
 
 
 @dataclass(frozen=True)
@@ -220,6 +297,12 @@ def swap_rows(features: Features, chances: Floats, drawn: Ints, rng: np.random.G
         levels[first[swapped]], levels[second[swapped]] = theirs[swapped], mine[swapped]
         gap = gap - change[swapped].sum(axis=0)
     return levels
+
+
+def _products(left: Floats, right: Floats) -> Floats:
+    """Products of each row's numbers, shape (N, A B), of shapes (N, A) and (N, B)."""
+    products = left[:, :, None] * right[:, None, :]
+    return products.reshape(len(left), left.shape[1] * right.shape[1])
 
 
 def _tilted(chances: Floats, exponent: Floats) -> Floats:
