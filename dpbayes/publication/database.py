@@ -214,6 +214,7 @@ class Database:
                     raise LedgerError(_damaged(self.url, str(integrity)))
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise LedgerError(_damaged(self.url, "an entry belongs to no account"))
+            self._require_one(connection)
             names = sa.inspect(connection).get_table_names()
             if "alembic_version" in names:
                 return 0
@@ -223,6 +224,28 @@ class Database:
                 self._require_logged(connection)
             version: int | None = connection.scalar(sa.select(TABLES.ledger.c.version))
             return version
+
+    def _require_one(self, connection: sa.Connection) -> None:
+        """Raise LedgerError if a PostgreSQL database holds a ledger in a schema of its own.
+
+        A role's own schema comes first in a search path: each role would have another budget.
+        """
+        if self.file is not None:
+            return
+        found = connection.execute(
+            sa.text(
+                "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+                "WHERE relname = ANY(:names) AND relkind IN ('r', 'p') AND nspname <> :schema "
+                "GROUP BY nspname HAVING count(*) = :count ORDER BY nspname"
+            ),
+            {"names": sorted(_NAMES), "schema": _SCHEMA, "count": len(_NAMES)},
+        ).scalars()
+        for schema in found:
+            raise LedgerError(
+                f"the database {self.url} has a ledger in schema {schema!r}, and ledgers are in "
+                f"{_SCHEMA!r}, which all roles share. Move its tables there (ALTER TABLE ... SET "
+                "SCHEMA), or, if both hold one, decide which counts and drop the other."
+            )
 
     def _require_logged(self, connection: sa.Connection) -> None:
         """Raise LedgerError if PostgreSQL would empty a table of the ledger after a crash."""
@@ -248,6 +271,7 @@ class Database:
         """
 
         def work(connection: sa.Connection) -> None:
+            self._require_one(connection)
             names = sa.inspect(connection).get_table_names()
             if "alembic_version" in names or _is_ledger(names):
                 return
@@ -329,6 +353,7 @@ class Database:
 
 
 _NAMES = {"dataset", "entry", "ledger", "sketch", "fingerprint"}
+_SCHEMA = "public"  # of PostgreSQL
 
 
 def _is_ledger(names: Sequence[str]) -> bool:
@@ -396,6 +421,8 @@ def _connect(url: sa.URL) -> sa.Engine:
 def _make_durable(connection: sa.Connection, url: str) -> None:
     """Make a transaction of PostgreSQL survive crashes once it is committed, and limit its waits.
 
+    Names mean the tables in one schema, whatever the role or the database puts before it.
+
     The settings are the transaction's own: a pooler may run the next one in another session. SHOW
     and SET take no snapshot, so that locks can still be taken before it.
 
@@ -414,6 +441,7 @@ def _make_durable(connection: sa.Connection, url: str) -> None:
             )
     if value("synchronous_commit") not in _DURABLE:
         connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+    connection.exec_driver_sql(f"SET LOCAL search_path = {_SCHEMA}, pg_temp")
     for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
         connection.exec_driver_sql(f"SET LOCAL {setting} = {round(WAIT * 1000)}")  # ms
 

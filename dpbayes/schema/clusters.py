@@ -22,9 +22,13 @@ from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 MOST = 1000  # records of a person: group privacy multiplies ε by their number
 FILES = 64  # of hashes: of 10^9 records, 125 MB each, of which one at a time is in memory
 
-_UNSEEN = {"Cc", "Cf"}  # categories of control characters and of marks such as U+FEFF
-# Selectors of a variant of the character before, which fonts seldom show.
-_VARIANTS = {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
+# Characters that are not shown (Unicode's Default_Ignorable_Code_Point), besides control characters
+# and marks such as U+FEFF, which have categories of their own.
+_IGNORED = (
+    (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065),
+    (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_DASHES = "\u2043\u2212"  # a bullet and a minus, which look like hyphens
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,16 @@ class Cluster:
 def _one_way(name: str) -> str:
     """An identifier without what is not seen, so that one person stays one.
 
-    Accents and widths are written in one way (NFKC), marks and control characters are left out,
-    blanks are single, and all hyphens and dashes are one.
+    Marks and control characters are left out, accents and widths are written in one way (NFKC),
+    all hyphens and dashes are one, and blanks are single.
     """
-    text = " ".join(unicodedata.normalize("NFKC", name).split())
-    seen = (c for c in text if unicodedata.category(c) not in _UNSEEN and c not in _VARIANTS)
-    return "".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).strip()
+    seen = (c for c in name if c.isspace() or not _unseen(c))
+    text = unicodedata.normalize("NFKC", "".join(seen))
+    dashed = ("-" if unicodedata.category(c) == "Pd" or c in _DASHES else c for c in text)
+    return " ".join("".join(dashed).split())
+
+
+def _unseen(character: str) -> bool:
+    code = ord(character)
+    ignored = any(first <= code <= last for first, last in _IGNORED)
+    return ignored or unicodedata.category(character) in ("Cc", "Cf")

@@ -223,8 +223,14 @@ class Family:
         if self.rule == "atoms":
             # Exactly equal values, because the program compares outcomes with atoms by ==.
             for atom, value in zip(column.atoms, self.scaled_atoms(column), strict=True):
-                scaled[np.abs(np.asarray(y) - atom) < column.step / 2] = value
+                scaled[self.at_atom(column, y, atom)] = value
         return scaled
+
+    def at_atom(self, column: Column, values: NDArray[Any], atom: float) -> NDArray[np.bool_]:
+        """Whether the program takes each value for an atom, which has a probability."""
+        if self.scaling == "cells":
+            return np.asarray(values == atom)
+        return np.asarray(np.abs(values - atom) < column.step / 2)
 
     def support(self, column: Column) -> tuple[float, float]:
         """Return the range, in the column's units, to which outcomes are clipped.

@@ -395,8 +395,10 @@ class ColumnModel(Model):
         It is 0 for a count without an upper bound.
         """
         column = self.outcome
-        if column.levels or "C" in self.constants:
-            return -math.log(len(column.levels) or self.constants["C"])
+        if self.family is not None and self.family.scaling == "cells":
+            return -math.log(self.constants["C"])
+        if column.levels:
+            return -math.log(len(column.levels))
         if self.formula.event is not None:
             return -math.log(2)
         if column.upper is None or (self.family is not None and self.family.scaling != "none"):
@@ -469,8 +471,12 @@ class ColumnModel(Model):
         """Whether each outcome has a density, and no probability, shape (n,)."""
         column, event = self.outcome, self.formula.event
         dense = np.full(len(records), column.type == "continuous")
-        if self.family is None or self.family.keeps_atoms:
-            dense &= ~np.isin(records[column.name], column.atoms)
+        values = records[column.name].to_numpy()
+        if self.family is None:
+            dense &= ~np.isin(values, column.atoms)
+        elif self.family.keeps_atoms:
+            for atom in column.atoms:
+                dense &= ~self.family.at_atom(column, values, atom)
         if event is not None:  # a censored duration only has a probability
             dense &= (records[event.name] == event.levels[1]).to_numpy(dtype=bool)
         return dense

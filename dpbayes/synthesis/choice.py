@@ -231,12 +231,14 @@ def _score(
         points = BoundRecords(task).unweighted_released.draws
     # A point at which a density is not defined counts as the lower end for that record.
     # The record that stands in for an empty table counts as none.
-    counts = scored.present * scored.kinds.counts
     records = scored.task.records if scored.present else scored.model.constant_record()
-    unique = records.iloc[scored.kinds.rows]
-    log_uniform = sum(column.log_uniform_at(unique) for column in scored.model.columns)
-    log_liks = (np.nan_to_num(f - log_uniform, nan=window[0]) for f in scored.log_lik(points))
-    sums = [counts @ np.clip(f, *window) for f in log_liks]
+    log_uniform = np.sum([c.log_uniform_at(records) for c in scored.model.columns], axis=0)
+    # A term is one record's own: records with equal program data may differ in their units.
+    kind = scored.kinds.each_record(np.arange(scored.kinds.size))
+    terms, counts = np.unique(np.stack([kind, log_uniform]), axis=1, return_counts=True)
+    kind, log_uniform = terms[0].astype(np.int64), terms[1]
+    log_liks = (np.nan_to_num(f[kind] - log_uniform, nan=window[0]) for f in scored.log_lik(points))
+    sums = [scored.present * counts @ np.clip(f, *window) for f in log_liks]
     return float(special.logsumexp(sums) - np.log(len(sums)))
 
 

@@ -115,6 +115,21 @@ def test_programs_are_compared_in_one_unit(tmp_path):
     assert best(far, families, pd.DataFrame({"y": rng.normal(950, 15, 60)})) == 0
 
 
+def test_records_near_an_atom_count_by_themselves():
+    """One within half a step of it is equal to it in the program, and has another unit outside."""
+    column = dpb.Column("y", "continuous", lower=900, upper=1000, atoms=(950.0,))
+    schema = dpb.Schema({"y": column}, rows=dpb.schema.Rows("declared", 400))
+    made = [
+        dpb.Synthesizer(schema, dpb.Censored(1.0), dpb.Regression("y ~ 1", family))
+        for family in ("semicontinuous_gamma", "semicontinuous_beta", "histogram")
+    ]
+    base = np.append(np.full(60, 950.0), np.linspace(901, 999, 20))
+    before = np.array(score_programs(made, pd.DataFrame({"y": base}), window=(-4.0, 4.0)))
+    for value in (950.0, 950.00001, 949.99996, 950.0001, 900.0):
+        after = score_programs(made, pd.DataFrame({"y": np.append(value, base)}))
+        assert (np.abs(np.array(after) - before) <= 4 + 1e-9).all()
+
+
 def test_after_a_drawn_anchor_both_are_named(noise):
     candidates = synthesizers(
         "x ~ 1", BINARY, dpb.Anchored(1.0, share=0.2, adjacency="substitution")

@@ -70,6 +70,26 @@ def test_a_server_whose_crash_loses_commits_is_refused(setting):
 
 
 @only_postgresql
+def test_roles_with_schemas_of_their_own_share_one_ledger(url):
+    """A role's own schema comes first in a search path: two of them had a budget each."""
+    role = sa.make_url(url).username
+    administer(url, f'CREATE SCHEMA "{role}"')
+    ledger = Ledger.create(url)
+    ledger.add_dataset("d", epsilon=1.0)
+    with session(url) as connection:
+        inspector = sa.inspect(connection)
+        assert inspector.get_table_names(schema=role) == []
+        assert "entry" in inspector.get_table_names(schema="public")
+    administer(url, f'CREATE TABLE "{role}".entry (LIKE public.entry)')  # of a partial restore
+    assert [account.name for account in Ledger(url).accounts()] == ["d"]
+    for name in ("dataset", "sketch", "fingerprint", "ledger"):
+        administer(url, f'CREATE TABLE "{role}".{name} (LIKE public.{name})')
+    for opened in (Ledger, Ledger.create):
+        with pytest.raises(LedgerError, match=f"has a ledger in schema '{role}'"):
+            opened(url)
+
+
+@only_postgresql
 def test_tables_that_a_crash_empties_are_refused(url):
     Ledger.create(url)
     administer(url, "ALTER TABLE entry SET UNLOGGED", "ALTER TABLE sketch SET UNLOGGED")

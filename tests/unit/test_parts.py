@@ -360,8 +360,8 @@ def test_persons_are_counted_over_parts(size):
     unseen = many.assign(
         person=[
             *good["person"].replace({"a": "A 1-2"}),
-            "\ufeffA\u00a0 1\u20112",
-            "\uff42\x00\ufe0f",
+            "\ufeffA\u00a0\u200b 1\u22122",
+            "\uff42\x00\u3164\ufe0f",
         ]
     )
     fitted(cut(good, size), schema)

@@ -371,12 +371,21 @@ class RehearsedScore(FittedScore):
         """Draw a release, so that no step is new to a program when it is paid for.
 
         What a sampler fails to do is not raised: that may depend on where the noisy sums are.
+
+        Raises:
+            EngineError: no draw of several generates records for the public rows.
         """
         noise = self._task.sealed_noise
-        with contextlib.suppress(EngineError):
+        try:
             output = self.draw_private(noise)
-            self.synthetic(output, self._task.rows, noise.rng)
-            self.posterior_of(output)
+        except EngineError:
+            return
+        self.posterior_of(output)
+        for _ in range(TRIED):
+            with contextlib.suppress(EngineError):
+                self.synthetic(output, self._task.rows, noise.rng)
+                return
+        self.synthetic(output, self._task.rows, noise.rng)
 
     def _whole(self, score: ClippedScore) -> Ints:
         return np.zeros((len(self._kinds.counts), len(score.directions)), dtype=np.int64)
