@@ -27,6 +27,7 @@ from dpbayes.inference.coverage import (
     DEFAULT_RULE,
     RULES_BY_MECHANISM,
     not_large,
+    records_of,
     uncovered,
     unfit,
 )
@@ -105,12 +106,6 @@ def _read_table(directory: Path, name: str, levels: Mapping[str, Sequence[Any]])
         return table
     # Whole numbers beside missing ones are objects as read, and floats for a model.
     return read_records(path).infer_objects()
-
-
-def records_of(settings: Mapping[str, Any]) -> int | None:
-    """Number of records that a release states: estimated, or else public; None if it has none."""
-    number: int | None = settings.get("estimated_records", settings.get("public_rows"))
-    return number
 
 
 def analyse(

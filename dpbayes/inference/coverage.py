@@ -14,6 +14,10 @@ _OWN_NOISE = ("modips", "modips-choice")  # each data set has separate noise
 # Mechanisms whose intervals had near-nominal coverage in a study (ours, or a repeated one).
 COVERED = ("marginals", "modips", "modips-choice", "unweighted")
 
+# Records to a cell below which intervals after ``modips`` are not known to cover: 500 records with
+# 10 to a cell covered a mean in 82 % of 60 runs at ε = 1, with 5 in 35 %, with 15 and more in 92 %.
+FEWEST_TO_A_CELL = 15
+
 # Records to a declared row above which intervals are not known to cover: with 2 the mean of a
 # skewed income was covered in 98 % of 45 runs, with 5 in 65 % of 60 (4,000 records, ε = 1).
 MOST_TO_A_ROW = 2
@@ -47,6 +51,15 @@ _RIDGED = (
     "a ridge draws its logistic regressions towards 0, which the spread between data sets does not "
     "show: with 500 records and five data sets 95% intervals of such a slope covered 2% at ε = 1 "
     "and 23% at ε = 5, those of shares, means and regressions of numbers 92% or more"
+)
+_GRIDDED = (
+    "draws on a grid are spread over its cells by the noise, which pulls estimates towards the "
+    "middle of the grid, and no study has the coverage of their intervals. Use draw = sbs"
+)
+_THIN = (
+    "with fewer than {fewest} records to a cell, noise pulls the cells towards one another: means "
+    "of numbers were covered in 0 to 82% of runs with 3 to 10 records to a cell at ε = 1. Use "
+    "fewer bins or levels, or mechanism 'marginals'"
 )
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
@@ -96,6 +109,28 @@ def cut_off(settings: Mapping[str, Any]) -> str | None:
     )
 
 
+def records_of(settings: Mapping[str, Any]) -> int | None:
+    """Number of records that a release states: estimated, or else public; None if it has none."""
+    number: int | None = settings.get("estimated_records", settings.get("public_rows"))
+    return number
+
+
+def _of_private_draw(fit: Mapping[str, Any], records: int | None) -> str | None:
+    """Reason why intervals after a private draw of ``modips`` may not cover; None if they do.
+
+    Args:
+        fit: settings of the model.
+        records: number of records as released.
+    """
+    if fit.get("ridge"):
+        return _RIDGED
+    if fit.get("draw", "sbs") != "sbs":
+        return _GRIDDED
+    if records is not None and records < FEWEST_TO_A_CELL * fit.get("cells", 1):
+        return _THIN.format(fewest=FEWEST_TO_A_CELL)
+    return None
+
+
 def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """Reason why intervals of a release may not cover; None if they do, or if nothing is known.
 
@@ -111,9 +146,10 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
     if mechanism == "modips" and "stages" in settings:  # draw = clamped
         why = _ANCHORED
-    elif any(fit.get("ridge") for fit in (settings, *settings.get("fits", ()))):
-        why = _RIDGED
-    elif settings.get("nested", 1) > 1:
+    elif mechanism in _OWN_NOISE:
+        fits, n = (settings, *settings.get("fits", ())), records_of(settings)
+        why = next(filter(None, (_of_private_draw(fit, n) for fit in fits)), None)
+    if why is None and settings.get("nested", 1) > 1:
         why = _NESTED
     if settings.get("draw") == "mode":
         why = _NEAR

@@ -9,8 +9,12 @@ from pathlib import PurePath
 from typing import Any
 
 from dpbayes.core.lazy import pd
-from dpbayes.inference.analysis import records_of
-from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
+from dpbayes.inference.coverage import (
+    DEFAULT_RULE,
+    RULES_BY_MECHANISM,
+    records_of,
+    uncovered,
+)
 from dpbayes.pages.page import Code, Section
 from dpbayes.synthesis.release import POSTERIOR
 

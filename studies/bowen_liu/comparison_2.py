@@ -71,7 +71,7 @@ def _from_moments(
     method: str, x: Floats, ends: Range, epsilon: float, noise: StudyNoise
 ) -> Iterator[Floats]:
     rng, n = noise.rng, x.shape[1]
-    statistics = normal_statistics(x, ends, n)
+    statistics = normal_statistics(x, ends, n, n)
     for _ in range(M):  # the paper's sensitivities are those of a changed record
         mean, variance = (
             s.exact if method == "MS" else s.sanitised(epsilon / M / 2, "substitution", noise)

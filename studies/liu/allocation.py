@@ -73,7 +73,7 @@ def _synthetic(
 ) -> Floats:
     """Means of synthetic data sets with their variances, shape (2, data sets, replicates)."""
     n = x.shape[1]
-    mean, variance = normal_statistics(x, ends, n)
+    mean, variance = normal_statistics(x, ends, n, n)
     sets = []
     for _ in range(M):
         noisy_mean = sanitised(mean, part * EPSILON / M, how, noise)

@@ -72,7 +72,7 @@ def _statistic(
         ones = rng.binomial(n, truth, replicates)
         return Statistic("count", ones, same_change(1), 0, n, integer=True)
     x = stats.truncnorm.rvs(*BOUNDS[case], size=(replicates, n), random_state=rng)
-    return normal_statistics(x, BOUNDS[case], n)[0]
+    return normal_statistics(x, BOUNDS[case], n, n)[0]
 
 
 def _binary(

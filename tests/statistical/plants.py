@@ -276,11 +276,12 @@ def balls_for_one(monkeypatch):
 
 
 def own_range(monkeypatch):
-    def make(self, column, records, rows):
-        values = records[column.name].to_numpy()
-        self.column, self.rows, self.settings = column, rows, {}
+    def make(self, schema, records, rows):
+        (self.column,) = schema.confidential()
+        values = records[self.column.name].to_numpy()
+        self.rows, self.settings = rows, {}
         self.bounds = float(values.min()), float(values.max()) + 1e-3
-        self.statistics = conjugate.normal_statistics(values, self.bounds, rows)
+        self.statistics = conjugate.normal_statistics(values, self.bounds, rows, rows)
 
     monkeypatch.setattr(conjugate.FittedNormal, "__init__", make)
 

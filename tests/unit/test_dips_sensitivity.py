@@ -159,12 +159,12 @@ def test_sums_beyond_64_bits_are_clipped(monkeypatch, records):
     monkeypatch.setattr(units, "BLOCK", 1, raising=False)
     frame = pd.DataFrame({"z": np.zeros(records)})
     column = schema(z=NUMBER)["z"]
-    (products,) = regression.Linear(column, [column], 3).statistics(frame)
+    (products,) = regression.Linear(column, [column], 3, known=True).statistics(frame)
     assert products.value.tolist() == 3 * [MOST]
-    mean, variance = conjugate.normal_statistics(frame["z"], (-3.0, 4.0), 3)
+    mean, variance = conjugate.normal_statistics(frame["z"], (-3.0, 4.0), 3, math.inf)
     assert (mean.value, variance.value) == (records * LARGE_NUMBER, 0)
     z = large_numbers(frame) * np.where(np.arange(records) % 2, 1, -1)[:, None]
-    sums, squares = glom.moment_statistics([column], z, np.zeros(records, dtype=int), 1, 3)
+    sums, squares = glom.moment_statistics([column], z, np.zeros(records, dtype=int), 1, math.inf)
     total = (records % 2) * -LARGE_NUMBER
     exact = records * LARGE_NUMBER**2 - total**2 // records - (total**2 % records > 0)
     assert sums.value.tolist() == [total]
@@ -256,12 +256,12 @@ def test_a_mode_is_found_where_steps_gain_less_than_rounding():
         assert all(np.isfinite(s.value).all() for s in fitted.statistics)
 
 
-@pytest.mark.parametrize("public", [False, True])
-def test_cross_products_of_linear_regressions(public):
+@pytest.mark.parametrize(("public", "known"), [(False, True), (True, True), (False, False)])
+def test_cross_products_of_linear_regressions(public, known):
     predictor = {**THREE, "public": public}
     columns = schema(g=predictor, z=OTHER, x=NUMBER)
     g, z, x = columns.columns.values()
-    step = Linear(x, [g] if public else [g, z], 5)
+    step = Linear(x, [g] if public else [g, z], 5, known)
     domain = [(a, b, c) for a in "abc" for b in (0.0, 1.0) for c in (-3.0, 4.0)]
     if public:  # neighbours share the public columns: a record keeps its level
         domain = [row for row in domain if row[0] == "b"]
@@ -322,9 +322,9 @@ def test_the_ridge_follows_the_parts_of_epsilon():
     more = ridged(weights={"x": 0.1, "g": 0.8, "t": 0.1}).settings["ridge"]
     assert more["g"] < equal["g"]
     assert more["t"] > equal["t"]
-    names = ["sum x", "product x * x", "g coefficients", "t coefficients"]
+    names = ["sum x", "product x * x", "g coefficients", "t coefficients", "records"]
     of_slomag = ridged("slomag").settings["ridge"]
-    other = dict(zip(names, (0.05, 0.05, 0.1, 0.8), strict=True))
+    other = dict(zip(names, (0.05, 0.05, 0.1, 0.7, 0.1), strict=True))
     found = ridged("slomag", weights=other).settings["ridge"]
     assert found["t"] < of_slomag["t"]
     assert found["g"] > of_slomag["g"]

@@ -160,6 +160,12 @@ def test_every_interval_that_no_rule_covers_says_so():
     assert "a ridge draws" in uncovered("modips", {"ridge": {"ill": 0.3}})
     assert "a ridge draws" in uncovered("modips-choice", {"fits": [{}, {"ridge": {"ill": 0.3}}]})
     assert "share a private draw" in uncovered("modips", {"nested": 3})
+    assert "on a grid" in uncovered("modips", {"draw": "sdd", "cells": 5, "public_rows": 10**6})
+    of_cells = {"draw": "sbs", "cells": 20}
+    assert uncovered("modips", of_cells | {"public_rows": 300}) is None
+    assert "records to a cell" in uncovered("modips", of_cells | {"public_rows": 299})
+    chosen = {"fits": [{}, of_cells], "public_rows": 299}
+    assert "records to a cell" in uncovered("modips-choice", chosen)
     assert "the clamp shifts coefficients" in uncovered("modips", {"stages": [{}]})  # draw=clamped
 
 

@@ -148,6 +148,41 @@ class Recorder(StudyNoise):
         return [(values.shape, scale) for values, scale in self.calls]
 
 
+@pytest.mark.parametrize("declared", [250, 1000])
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("bernoulli", ["sex"]),
+        ("poisson-gamma", ["kids"]),
+        ("normal", ["income"]),
+        ("sequential", ["income", "sex"]),
+        ("glom", ["sex", "income"]),
+        ("slomag", ["income", "sex"]),
+    ],
+)
+def test_models_divide_by_the_records_and_not_by_a_declared_number(model, names, declared):
+    """Means and sds of 20,000 synthetic rows are those of 500 records, with hardly any noise.
+
+    Taken for n, a number that is off by two made means and variances twice or half as large.
+    Standard errors of the records' means and sds are 7 % of these at most (sex): 20 % is 3 of them.
+    """
+    rng = np.random.default_rng(1)
+    where, frame = schema(names, declared), pd.DataFrame({
+        "sex": np.where(rng.random(500) < 0.3, "m", "f"),
+        "kids": np.minimum(rng.poisson(1.0, 500), 3),
+        "income": rng.normal(70, 8, 500).clip(0, 100),
+    })[names]  # fmt: skip
+    records = where.validate(frame)
+    fitted = dpb.Modips(50.0, model).prepare(where, records, declared)
+    synthetic = fitted.synthetic(fitted.draw_private(StudyNoise(3)), 20_000, rng)
+    for name in names:
+        found, exact = (
+            (t[name] == "m").astype(float) if name == "sex" else t[name] for t in (synthetic, frame)
+        )
+        assert found.mean() == pytest.approx(exact.mean(), rel=0.2)
+        assert found.std() == pytest.approx(exact.std(), rel=0.2)
+
+
 @every_case
 @pytest.mark.parametrize("rows", [1, 30])
 def test_nothing_public_follows_the_number_of_records(case, rows):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd, stats
@@ -23,7 +23,11 @@ from dpbayes.mechanisms.modips.statistic_model import (
     Scalar,
     Spending,
     StatisticModel,
+    counted,
+    most_records,
     no_public,
+    number_of_records,
+    number_statistics,
     only_column,
 )
 from dpbayes.mechanisms.modips.units import MOST, UNITS, about_mean, clipped, product_sums, whole
@@ -31,16 +35,16 @@ from dpbayes.mechanisms.tables.cells import BinRule, TableCells, check_cells, re
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells, proportions
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change, Statistic, same_change
-from dpbayes.schema import Column, Schema
+from dpbayes.schema import Schema
 
 
 @dataclass(frozen=True)
 class Bernoulli(StatisticModel):
     """One binary column: x_i ~ Bernoulli(p), p ~ Beta(a, b).
 
-    Statistic: the count n_1 of the second level. Sensitivity 1: a record added, removed or changed
-    moves it by at most 1, for any number of records. The posterior takes the public number of rows
-    for n. The default prior is that of Bowen & Liu.
+    Statistics: the count n_1 of the second level, and the number of records unless it is public.
+    Sensitivity 1 each: a record added, removed or changed moves them by at most 1, for any number
+    of records. The default prior is that of Bowen & Liu.
 
     Source: liu-2016, section 5.1; bowen-liu-2020, section 4.1.
     """
@@ -58,12 +62,12 @@ class Bernoulli(StatisticModel):
         only_column(schema, "binary", self.name)
 
     def parts(self, schema: Schema) -> list[str]:
-        return ["count"]
+        return ["count", *counted(schema)]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedBernoulli:
-        return FittedBernoulli(self, only_column(schema, "binary", self.name), records, rows)
+        return FittedBernoulli(self, schema, records, rows)
 
 
 class FittedBernoulli(Scalar[Floats]):
@@ -71,15 +75,21 @@ class FittedBernoulli(Scalar[Floats]):
 
     parameters = ("p",)
 
-    def __init__(self, model: Bernoulli, column: Column, records: pd.DataFrame, rows: int) -> None:
-        self.model, self.column, self.rows = model, column, rows
-        count = int((records[column.name].cat.codes == 1).sum())
-        once = same_change(1)
-        self.statistics = [Statistic("count", np.array(count), once, 0, rows, integer=True)]
+    def __init__(self, model: Bernoulli, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        self.model, self.rows = model, rows
+        self.column = only_column(schema, "binary", model.name)
+        count = np.array((records[self.column.name].cat.codes == 1).sum())
+        most = most_records(schema, rows)
+        self.statistics = [
+            Statistic("count", count, same_change(1), 0, most, integer=True),
+            *number_statistics(schema, records),
+        ]
         self.settings = {"prior": list(model.prior)}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
-        return draw_share(sanitised["count"], self.rows, self.model.prior, rng)
+        count = sanitised["count"]
+        n = np.maximum(number_of_records(sanitised, self.rows), count)
+        return draw_share(count, n, self.model.prior, rng)
 
     def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         drawn = (rng.random(rows) < parameters).astype(int)
@@ -91,14 +101,14 @@ class FittedBernoulli(Scalar[Floats]):
     def log_density(self, points: Floats) -> Floats:
         a, b = self.model.prior
         x = float(self.statistics[0].exact)
-        return np.asarray(stats.beta.logpdf(points[:, 0], a + x, b + self.rows - x))
+        return np.asarray(stats.beta.logpdf(points[:, 0], a + x, b + self.n - x))
 
 
 def draw_share(
-    count: ArrayLike, n: int, prior: tuple[float, float], rng: np.random.Generator
+    count: ArrayLike, n: ArrayLike, prior: tuple[float, float], rng: np.random.Generator
 ) -> Floats:
     """Draw p ~ Beta(a + count, b + n - count)."""
-    count = np.asarray(count)
+    count, n = np.asarray(count), np.asarray(n)
     return np.asarray(rng.beta(prior[0] + count, prior[1] + n - count))
 
 
@@ -106,9 +116,9 @@ def draw_share(
 class PoissonGamma(StatisticModel):
     """One count column above its lower bound L: x_i - L ~ Poisson(r), r ~ Gamma(shape, rate).
 
-    Statistic: the sum of x_i - L. Sensitivity U - L with the public upper bound U, for a record
-    added, removed or changed, and any number of records. The posterior takes the public number of
-    rows for n. Predictions above U are moved to U.
+    Statistics: the sum of x_i - L, and the number of records unless it is public. Sensitivity U - L
+    with the public upper bound U, and 1, for a record added, removed or changed, and any number of
+    records. Predictions above U are moved to U.
     """
 
     prior: tuple[float, float] = (1.0, 1e-3)
@@ -124,12 +134,12 @@ class PoissonGamma(StatisticModel):
         require_bounds(only_column(schema, "count", self.name))
 
     def parts(self, schema: Schema) -> list[str]:
-        return ["total"]
+        return ["total", *counted(schema)]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedPoissonGamma:
-        return FittedPoissonGamma(self, only_column(schema, "count", self.name), records, rows)
+        return FittedPoissonGamma(self, schema, records, rows)
 
 
 class FittedPoissonGamma(Scalar[Floats]):
@@ -138,20 +148,24 @@ class FittedPoissonGamma(Scalar[Floats]):
     parameters = ("rate",)
 
     def __init__(
-        self, model: PoissonGamma, column: Column, records: pd.DataFrame, rows: int
+        self, model: PoissonGamma, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
-        self.model, self.column, self.rows = model, column, rows
-        lower, upper = require_bounds(column)
+        self.model, self.rows = model, rows
+        self.column = only_column(schema, "count", model.name)
+        lower, upper = require_bounds(self.column)
         self.lower, self.width = int(lower), int(upper - lower)
-        total = int((records[column.name] - self.lower).sum())
-        change = same_change(self.width)
-        most = rows * self.width
-        self.statistics = [Statistic("total", np.array(total), change, 0, most, integer=True)]
+        total = np.array((records[self.column.name] - self.lower).sum())
+        change, most = same_change(self.width), most_records(schema, rows) * self.width
+        self.statistics = [
+            Statistic("total", total, change, 0, most, integer=True),
+            *number_statistics(schema, records),
+        ]
         self.settings = {"prior": list(model.prior)}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
         shape, rate = self.model.prior
-        return np.asarray(rng.gamma(shape + sanitised["total"], 1 / (rate + self.rows)))
+        n = number_of_records(sanitised, self.rows)
+        return np.asarray(rng.gamma(shape + sanitised["total"], 1 / (rate + n)))
 
     def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         counts = np.minimum(rng.poisson(np.broadcast_to(parameters, rows)), self.width)
@@ -164,7 +178,7 @@ class FittedPoissonGamma(Scalar[Floats]):
         shape, rate = self.model.prior
         total = float(self.statistics[0].exact)
         return np.asarray(
-            stats.gamma.logpdf(points[:, 0], shape + total, scale=1 / (rate + self.rows))
+            stats.gamma.logpdf(points[:, 0], shape + total, scale=1 / (rate + self.n))
         )
 
 
@@ -172,8 +186,9 @@ class FittedPoissonGamma(Scalar[Floats]):
 class NormalModel(StatisticModel):
     """One continuous column: x_i ~ Normal(μ, σ²), prior density proportional to 1/σ².
 
-    Statistics: mean and variance S² (divisor n - 1), with the public number of rows for n. They
-    are sums over the records in whole numbers (``units.py``), divided by public numbers.
+    Statistics: mean and variance S² (divisor n - 1), with r rows, a public number, for n; and the
+    number of records unless it is public, by which a draw then corrects both. They are sums over
+    the records in whole numbers (``units.py``), divided by public numbers.
 
     Sensitivities for public bounds c0, c1 and r rows: the mean's sum is taken from the middle of
     the bounds, so (c1 - c0)/(2 r) for a record added or removed and (c1 - c0)/r for a changed one;
@@ -191,15 +206,17 @@ class NormalModel(StatisticModel):
         only_column(schema, "continuous", self.name)
 
     def parts(self, schema: Schema) -> list[str]:
-        return ["mean", "variance"]
+        return ["mean", "variance", *counted(schema)]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedNormal:
-        return FittedNormal(only_column(schema, "continuous", self.name), records, rows)
+        return FittedNormal(schema, records, rows)
 
 
-def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int) -> list[Statistic]:
+def normal_statistics(
+    values: ArrayLike, bounds: tuple[float, float], rows: int, most: float
+) -> list[Statistic]:
     """Mean and variance of values inside bounds, with their sensitivities.
 
     Sensitivity: on [-1, 1] a record adds at most 1 to the sum. Removing one of n records lowers the
@@ -209,14 +226,15 @@ def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int)
 
     Args:
         values: shape (..., n); leading axes are separate data sets.
-        rows: the public number of records, for n.
+        rows: a public number, for n.
+        most: largest number of records that is known publicly.
     """
     z = whole(values, bounds)
     total, n = z.sum(axis=-1), np.array(z.shape[-1])
     of_squares = product_sums(z[..., None], z[..., None])[..., 0, 0]
     squares = about_mean(n, of_squares, total, total)
     unit = (bounds[1] - bounds[0]) / 2 / UNITS
-    most = rows * UNITS
+    most = most * UNITS
     change: dict[Adjacency, Change] = {
         "add-remove": Change(UNITS),
         "substitution": Change(2 * UNITS),
@@ -226,23 +244,23 @@ def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int)
         Statistic("mean", total, change, -most, most, integer=True, unit=unit / rows,
                   origin=middle),
         Statistic("variance", clipped(squares), same_change(4 * UNITS**2), 0,
-                  min(most * UNITS, MOST), integer=True, unit=unit**2 / degrees(rows)),
+                  min(most * UNITS, MOST), integer=True, unit=unit**2 / max(rows - 1, 1)),
     ]  # fmt: skip
 
 
-def degrees(rows: int) -> int:
-    """Degrees of freedom of a variance: rows - 1, but at least 1."""
-    return max(rows - 1, 1)
+def degrees(n: ArrayLike) -> NDArray[Any]:
+    """Degrees of freedom of a variance: n - 1, but at least 1."""
+    return np.asarray(np.maximum(np.asarray(n) - 1, 1))
 
 
 def draw_normal(
-    mean: ArrayLike, variance: ArrayLike, n: int, rng: np.random.Generator
+    mean: ArrayLike, variance: ArrayLike, n: ArrayLike, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Draw μ and σ: σ² ~ Inv-Gamma((n-1)/2, (n-1)S²/2), μ ~ Normal(mean, σ²/n)."""
-    mean, variance = np.asarray(mean), np.asarray(variance)
+    mean, variance, n = np.asarray(mean), np.asarray(variance), np.asarray(n)
     df = degrees(n)
     sigma = np.sqrt(df * variance / (2 * rng.standard_gamma(df / 2, variance.shape)))
-    return rng.normal(mean, sigma / math.sqrt(n)), sigma
+    return rng.normal(mean, sigma / np.sqrt(n)), sigma
 
 
 class FittedNormal(Scalar[tuple[Floats, Floats]]):
@@ -250,14 +268,27 @@ class FittedNormal(Scalar[tuple[Floats, Floats]]):
 
     parameters = ("mu", "sigma")
 
-    def __init__(self, column: Column, records: pd.DataFrame, rows: int) -> None:
-        self.column, self.rows = column, rows
-        self.bounds = require_bounds(column)
-        self.statistics = normal_statistics(records[column.name].to_numpy(), self.bounds, rows)
+    def __init__(self, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        self.rows = rows
+        self.column = only_column(schema, "continuous", NormalModel.name)
+        self.bounds = require_bounds(self.column)
+        values, most = records[self.column.name].to_numpy(), most_records(schema, rows)
+        self.statistics = [
+            *normal_statistics(values, self.bounds, rows, most),
+            *number_statistics(schema, records),
+        ]
         self.settings = {}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        return draw_normal(sanitised["mean"], sanitised["variance"], self.rows, rng)
+        return draw_normal(*self._by(number_of_records(sanitised, self.rows), sanitised), rng)
+
+    def _by(self, n: ArrayLike, s: Sanitised) -> tuple[Floats, Floats, NDArray[Any]]:
+        """Mean and variance by n records instead of the rows that they were divided by, and n."""
+        n, middle = np.asarray(n), self.statistics[0].origin
+        mean = middle + (s["mean"] - middle) * (self.rows / n)
+        variance = s["variance"] * (degrees(self.rows) / degrees(n))
+        most = ((self.bounds[1] - self.bounds[0]) / 2) ** 2 * n / degrees(n)
+        return np.clip(mean, *self.bounds), np.minimum(variance, most), n
 
     def predict(
         self, parameters: tuple[Floats, Floats], rows: int, rng: np.random.Generator
@@ -270,14 +301,16 @@ class FittedNormal(Scalar[tuple[Floats, Floats]]):
         return [self.bounds, (width / 200, width / 2)]
 
     def log_density(self, points: Floats) -> Floats:
-        mean, variance = (float(s.exact) for s in self.statistics)
-        variance = max(variance, self.statistics[1].unit)  # equal values have a density, too
+        of_mean, of_variance = self.statistics[:2]
+        exact = {"mean": of_mean.exact, "variance": of_variance.exact}
+        mean, variance, _ = self._by(self.n, exact)
+        variance = np.maximum(variance, of_variance.unit)  # equal values have a density, too
         mu, sigma = points.T
-        df = degrees(self.rows)
+        df = degrees(self.n)
         of_sigma = stats.invgamma.logpdf(sigma**2, df / 2, scale=df * variance / 2)
         # Density of (μ, σ): that of σ² times 2σ.
         return np.asarray(
-            of_sigma + np.log(2 * sigma) + stats.norm.logpdf(mu, mean, sigma / math.sqrt(self.rows))
+            of_sigma + np.log(2 * sigma) + stats.norm.logpdf(mu, mean, sigma / math.sqrt(self.n))
         )
 
 
@@ -323,7 +356,7 @@ class FittedMultinomial(FittedStatistics[Floats]):
         self.model = model
         self.cells = cells = TableCells.of(schema, rows, model.bins, model.sigma)
         (counts,) = cells.counts(records)
-        most = rows if schema.rows.public else math.inf
+        most = most_records(schema, rows)
         self.statistics = [Statistic("counts", counts, IN_ONE_CELL, 0, most, integer=True)]
         self.settings = {"prior": model.alpha, "cells": cells.size, "bins": cells.to_dict()}
 

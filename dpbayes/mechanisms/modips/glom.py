@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,6 +18,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     Sanitised,
     Spending,
     StatisticModel,
+    most_records,
     no_public,
 )
 from dpbayes.mechanisms.modips.units import (
@@ -48,7 +48,7 @@ def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
 
 
 def moment_statistics(
-    columns: list[Column], z: Ints, cell: Ints, cells: int, rows: int
+    columns: list[Column], z: Ints, cell: Ints, cells: int, most: float
 ) -> list[Statistic]:
     """Sums by cell, and sums of squares and products about cell means, of numbers on [-1, 1].
 
@@ -62,32 +62,32 @@ def moment_statistics(
         z: whole numbers (``whole_columns``), shape (n, columns).
         cell: cell of each record, shape (n,).
         cells: number of cells.
-        rows: public number of records, which determines the ranges.
+        most: largest number of records that is known publicly, which determines the ranges.
     """
     sums = [cell_sums(cell, z_j, cells) for z_j in z.T]
     counts = np.bincount(cell, minlength=cells)
     held = np.flatnonzero(counts)
-    most = rows * UNITS
+    end = most * UNITS
     statistics = [
-        Statistic(f"sum {c.name}", clipped(s), ONE_SUM, -most, most, integer=True, unit=1 / UNITS)
+        Statistic(f"sum {c.name}", clipped(s), ONE_SUM, -end, end, integer=True, unit=1 / UNITS)
         for c, s in zip(columns, sums, strict=True)
     ]
     for name, (a, b) in products(columns).items():
         total = cell_sums(cell, z[:, a] * z[:, b], cells)
         within = about_mean(counts[held], total[held], sums[a][held], sums[b][held]).sum()
-        statistics.append(_product(name, int(within), rows, square=a == b))
+        statistics.append(_product(name, int(within), most, square=a == b))
     return statistics
 
 
-def _product(name: str, within: int, rows: int, *, square: bool) -> Statistic:
+def _product(name: str, within: int, most: float, *, square: bool) -> Statistic:
     square_unit = UNITS**2
     change: dict[Adjacency, Change] = {
         "add-remove": Change(4 * square_unit),
         "substitution": Change((4 if square else 8) * square_unit),
     }
-    most = min(rows * square_unit, MOST)
-    lower = 0 if square else -most
-    return Statistic(name, clipped(within), change, lower, most, integer=True, unit=1 / square_unit)
+    end = min(most * square_unit, MOST)
+    lower = 0 if square else -end
+    return Statistic(name, clipped(within), change, lower, end, integer=True, unit=1 / square_unit)
 
 
 def draw_covariance(
@@ -174,19 +174,21 @@ class FittedGlom(FittedStatistics[Mapping[str, Floats]]):
         self.numeric, levels = split_columns(schema)
         self.cells = TableCells.of(Schema({c.name: c for c in levels}), rows)
         (counts,) = self.cells.counts(records)
-        most = rows if schema.rows.public else math.inf
+        most = most_records(schema, rows)
         z, cell = whole_columns(self.numeric, records), self.cells.cell(records)
         self.statistics = [
             Statistic("counts", counts, IN_ONE_CELL, 0, most, integer=True),
-            *moment_statistics(self.numeric, z, cell, self.cells.size, rows),
+            *moment_statistics(self.numeric, z, cell, self.cells.size, most),
         ]
+        self.known = schema.rows.public
         self.settings = {"prior": model.alpha, "cells": self.cells.size}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Floats]:
         counts = sanitised["counts"]
         size = np.maximum(counts, 1)  # empty cells have a mean, too: of noise alone
         means = np.stack([sanitised[f"sum {c.name}"] for c in self.numeric], axis=1) / size[:, None]
-        sigma = draw_covariance(sanitised, self.numeric, self.rows - len(counts), rng)
+        n = self.rows if self.known else int(counts.sum())
+        sigma = draw_covariance(sanitised, self.numeric, n - len(counts), rng)
         root = np.linalg.cholesky(sigma)
         noise = rng.standard_normal(means.shape) @ root.T / np.sqrt(size)[:, None]
         return {

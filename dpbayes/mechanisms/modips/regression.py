@@ -27,6 +27,10 @@ from dpbayes.mechanisms.modips.statistic_model import (
     Sanitised,
     Spending,
     StatisticModel,
+    counted,
+    most_records,
+    number_of_records,
+    number_statistics,
 )
 from dpbayes.mechanisms.modips.units import (
     UNITS,
@@ -193,22 +197,24 @@ class Linear:
     over records in whole numbers (``units.py``). With c = 1 + predictors, entries of x up to
     c^(-1/2) and an L1 norm up to c^(1/2), a record adds at most (c + 1) / 2, c^(1/2) and 1 to them
     in L1, and in L2 at most 1 each, as x is no longer than 1. Where every predictor is public, x x'
-    is too, and needs no noise. A changed record counts twice. All of this holds for any number of
-    records.
+    is too, and needs no noise, if the number of records is. A changed record counts twice. All of
+    this holds for any number of records.
 
     Attributes:
         before: predictors.
         rows: the public number of records.
+        known: whether it is the number of records, so that this needs no noise.
     """
 
     column: Column
     before: list[Column]
     rows: int
+    known: bool
 
     @property
     def public(self) -> bool:
         """True if all predictors are public, so that their cross-products need no noise."""
-        return all(c.public for c in self.before)
+        return self.known and all(c.public for c in self.before)
 
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
         x = features(self.before, records)
@@ -243,6 +249,8 @@ class Linear:
             gram = np.zeros((d, d))
             gram[np.triu_indices(d)] = flat[d + 1 :]
             gram = gram + np.triu(gram, 1).T
+        if not self.known:  # the first square is that of the intercept, equal for all records
+            n = max(1.0, gram[0, 0] / x[0, 0] ** 2)
         values, vectors = np.linalg.eigh(gram)
         floor = max(1.0, 1e-3 * n)  # keeps noise from being divided by next to nothing
         root = vectors / np.sqrt(np.maximum(values, floor))
@@ -327,12 +335,12 @@ class Sequential(StatisticModel):
         steps: list[Step] = []
         for column in schema.confidential():
             if not column.levels:
-                steps.append(Linear(column, list(predictors), rows))
+                steps.append(Linear(column, list(predictors), rows, schema.rows.public))
             elif predictors:
                 noise = partial(spending.variance, column.name)
                 steps.append(Logistic.of(column, list(predictors), self.ridge, rows, noise))
             else:
-                steps.append(DirichletColumn(column, rows if schema.rows.public else math.inf))
+                steps.append(DirichletColumn(column, most_records(schema, rows)))
             predictors.append(column)
         public = [c.name for c in schema.columns.values() if c.public]
         return FittedSequence(steps, records, public)
@@ -373,10 +381,12 @@ class Slomag(StatisticModel):
     """Numbers ~ Normal(μ, Σ) together, then each column of levels by logistic regression.
 
     Statistics: sums of each number, on [-1, 1]; sums of squares and products about the mean;
-    coefficients of each regression. One part of epsilon each.
+    coefficients of each regression; the number of records unless it is public. One part of epsilon
+    each.
 
     Sensitivities: sums 1 (add/remove) and 2 (substitution), squares 4 and 4, products 4 and 8
-    (``moment_statistics``), coefficients as ``coefficient_change``; for any number of records.
+    (``moment_statistics``), coefficients as ``coefficient_change``, the number of records 1; for
+    any number of records.
 
     It differs from the paper as ``Sequential`` does.
 
@@ -399,7 +409,8 @@ class Slomag(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         numeric, levels = split_columns(schema)
         sums = [f"sum {c.name}" for c in numeric]
-        return [*sums, *products(numeric), *(f"{c.name} coefficients" for c in levels)]
+        coefficients = [f"{c.name} coefficients" for c in levels]
+        return [*sums, *products(numeric), *coefficients, *counted(schema)]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
@@ -425,17 +436,20 @@ class FittedSlomag(FittedStatistics[Mapping[str, Any]]):
         one_cell = np.zeros(len(records), dtype=np.int64)
         z = whole_columns(self.numeric, records)
         self.statistics = [
-            *moment_statistics(self.numeric, z, one_cell, 1, rows),
+            *moment_statistics(self.numeric, z, one_cell, 1, most_records(schema, rows)),
             *(s for step in self.steps for s in step.statistics(records)),
+            *number_statistics(schema, records),
         ]
         self.settings = {"ridge": ridges(self.steps), "order": [s.column.name for s in self.steps]}
         self.shrunk = shrunk(self.steps)
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Any]:
-        mean = np.array([sanitised[f"sum {c.name}"][0] for c in self.numeric]) / self.rows
-        sigma = draw_covariance(sanitised, self.numeric, self.rows - 1, rng)
+        n = int(number_of_records(sanitised, self.rows))
+        sums = np.array([sanitised[f"sum {c.name}"][0] for c in self.numeric])
+        mean = np.clip(sums / n, -1, 1)
+        sigma = draw_covariance(sanitised, self.numeric, n - 1, rng)
         root = np.linalg.cholesky(sigma)
-        centre = mean + root @ rng.standard_normal(len(mean)) / math.sqrt(self.rows)
+        centre = mean + root @ rng.standard_normal(len(mean)) / math.sqrt(n)
         return {
             "mean": centre,
             "root": root,

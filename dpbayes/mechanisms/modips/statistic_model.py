@@ -6,6 +6,7 @@ its posterior given them is put on a grid (``grid.py``).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.privacy.statistic import Statistic
+from dpbayes.privacy.statistic import Statistic, same_change
 from dpbayes.schema import Column, ColumnType, Schema
 from dpbayes.schema.columns import listed_columns
 
 Sanitised = Mapping[str, NDArray[Any]]
+RECORDS = "records"  # statistic of the models that divide by the number of records
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,36 @@ class StatisticModel(ABC):
 
         Args:
             spending, rows: public; settings may depend on them, and on no other number. ``rows``
-                replaces the number of records wherever a scale or a divisor needs it.
+                replaces the number of records wherever a scale needs it. What is divided by the
+                number of records takes that of ``number_of_records``.
         """
 
     @abstractmethod
     def parts(self, schema: Schema) -> list[str]:
         """Names of the budgets, in order."""
+
+
+def counted(schema: Schema) -> list[str]:
+    """Name of the number of records, which needs noise unless it is public; else none."""
+    return [] if schema.rows.public else [RECORDS]
+
+
+def number_statistics(schema: Schema, records: pd.DataFrame) -> list[Statistic]:
+    """Number of records as a statistic, of sensitivity 1, unless it is public; else none."""
+    n = np.array(len(records))
+    return [
+        Statistic(name, n, same_change(1), 1, math.inf, integer=True) for name in counted(schema)
+    ]
+
+
+def number_of_records(sanitised: Sanitised, rows: int) -> NDArray[Any]:
+    """Return the noisy number of records, or the public one."""
+    return np.asarray(sanitised.get(RECORDS, rows))
+
+
+def most_records(schema: Schema, rows: int) -> float:
+    """Largest number of records that is known publicly; inf if n is not public."""
+    return rows if schema.rows.public else math.inf
 
 
 class Scalar(FittedStatistics[P]):
@@ -126,6 +152,12 @@ class Scalar(FittedStatistics[P]):
     column: Column
     rows: int
     parameters: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of records, for densities given them. Confidential unless it is public."""
+        exact = {s.name: s.value for s in self.statistics}
+        return int(number_of_records(exact, self.rows))
 
     @abstractmethod
     def ranges(self) -> list[tuple[float, float]]:
