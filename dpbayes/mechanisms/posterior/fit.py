@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Mask, Vector
-from dpbayes.core.errors import ConvergenceError, ProgramError, SchemaError
+from dpbayes.core.errors import ConvergenceError, EngineError, ProgramError, SchemaError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.versions import versions
 from dpbayes.engines.base import BoundModel
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 100_000  # most synthetic rows in a program's data, which bounds memory
 REPLICATES = 4  # replicates with seeds of their own, among which each synthetic row chooses
 CLAMPED = 0.1  # share of clamped records above which a warning is given
+# Widths about 0 of the unconstrained points at which a user's program generates rows, and points of
+# each: with covariates of any scale an exponential overflows less often near 0.
+TRIED_WITHIN, TRIED = (2.0, 0.1), 10
 FAR = 4.0  # standard errors of a draw from the unclamped fit above which a warning is given
 
 
@@ -61,7 +64,28 @@ def prepare_stages(
     stages = stages_of(records.problem())
     for stage in stages:
         check_references(records, stage)
+    if not records.model.program.bundled:
+        _check_public_rows(records)
     return records, stages
+
+
+def _check_public_rows(records: BoundRecords) -> None:
+    """Raise EngineError unless a user's program generates outcomes for the public rows somewhere.
+
+    A constant or covariate of one row may make its generator fail, which a release would show only
+    after payment. Rows and points are public, and values of the records are not read.
+    """
+    rng, failed = np.random.default_rng(0), EngineError("")
+    for width in TRIED_WITHIN:
+        points = records.blank.random_points(TRIED, 0, width)
+        for index in range(TRIED):
+            try:
+                synthetic_columns(records, Drawn(points, index), records.task.rows, rng)
+            except EngineError as error:
+                failed = error
+            else:
+                return
+    raise failed
 
 
 def fit_stages(
