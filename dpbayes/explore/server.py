@@ -114,7 +114,10 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", ""))
         if not 0 <= length <= MOST_BYTES:
             raise ValueError("too long")
-        content = json.loads(self.rfile.read(length))
+        try:
+            content = json.loads(self.rfile.read(length))
+        except RecursionError:
+            raise ValueError("too deep") from None
         if not isinstance(content, dict):
             raise ValueError("no object")
         return content

@@ -139,10 +139,11 @@ def command(values: Mapping[str, Any], options: str, basis: Basis) -> str:
         value = values.get(control.name)
         if value is None or not takes(name, control):
             continue
-        option = f"--set bins={value}" if control.name == "bins" else f"--{control.name} {value:g}"
-        parts.append(option)
-    if values.get("adjacency") == "substitution" and MECHANISMS[name].takes("adjacency"):
-        parts.append("--adjacency substitution")
+        number = repr(value).removesuffix(".0")  # all digits: an ε is not rounded up
+        option = "--set bins=" if control.name == "bins" else f"--{control.name} "
+        parts.append(option + number)
+    if values.get("adjacency") is not None and MECHANISMS[name].takes("adjacency"):
+        parts.append(f"--adjacency {values['adjacency']}")
     if basis != "strict":
         parts.append(f"--accept {basis}")
     return " ".join([*parts, *filter(None, [options]), "--out OUT"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Explorer:
         typed: tuple[str, str] = ("", ""),
     ) -> None:
         self.population = population = Population.of(schema, reference)
-        self.schema, self.typed = population.schema, typed
+        self.schema, self.typed = schema, typed
         self.rows = len(reference) if rows is None else rows
         same = self.rows == len(reference)
         self.table = reference if same else population.sample(self.rows, 0)
@@ -72,6 +73,13 @@ class Explorer:
             settings=CHAINS,
             allow_unproved=True,
         )
+
+    def _tried(self, synthesizer: Synthesizer[Any]) -> Synthesizer[Any]:
+        """The synthesizer for reference records, with the ε that is left for a record.
+
+        The number of rows has no noise here, and the records need no identifier.
+        """
+        return replace(synthesizer, schema=self.population.schema, mechanism=synthesizer.spent)
 
     def facts(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Guarantee, warnings, facts and command of settings, from public facts, without a try."""
@@ -97,9 +105,8 @@ class Explorer:
             values: the settings, as for ``settings.build``.
             step: is called with a description of each step.
         """
-        synthesizer = self.synthesizer(values)
         self._tries += 1
-        fit = self._fitted(synthesizer, step)
+        fit = self._fitted(self._tried(self.synthesizer(values)), step)
         step("drawing a data set")
         (synthetic,) = fit.sample(1, accept="none", seed=self._tries).datasets
         step("measuring")

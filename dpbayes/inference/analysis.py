@@ -165,7 +165,8 @@ def share_posterior(
         prior: the analyst's beta prior.
     Raises:
         InferenceError: another family, covariates, a hidden anchor, weights by record, an urn for
-            each stratum of public columns, or a level that the column does not have.
+            each stratum of public columns, a number of records that is not public, or a level that
+            the column does not have.
     """
     released = _as_released(release)
     settings = released.settings
@@ -187,7 +188,7 @@ def share_posterior(
     low, high = stages[0]["window"]
     mean, sd = settings["constants"]["prior_intercept"]
     return from_clamped_draws(
-        int(settings["n"]),
+        _public_number(settings),
         counts=counts,
         size=len(released.datasets[0]),
         weight=stages[0]["alpha"],
@@ -263,6 +264,17 @@ def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list
     return counts, text == level_text(levels[0])
 
 
+def _public_number(settings: Mapping[str, Any]) -> int:
+    """Number n of the records; InferenceError if it is not public."""
+    if "n" not in settings:
+        raise InferenceError(
+            "the share's posterior needs the number of records, which this release does not state: "
+            "it was declared or noisy. Use several data sets (analyse), or a release with rows = "
+            '"public".'
+        )
+    return int(settings["n"])
+
+
 def _urn_posterior(
     released: ReleasedData, level: Any, prior: tuple[float, float]
 ) -> CountsPosterior:
@@ -276,7 +288,7 @@ def _urn_posterior(
     size = len(released.datasets[0])
     level_counts, _ = _level_counts(released, columns[0], level)
     counts = [[k, size - k] for k in level_counts]
-    return from_synthetic_counts(counts, alpha, int(settings["n"]), prior=prior)
+    return from_synthetic_counts(counts, alpha, _public_number(settings), prior=prior)
 
 
 def _as_released(release: Any) -> ReleasedData:

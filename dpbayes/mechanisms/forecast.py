@@ -18,6 +18,7 @@ INSTEAD = (
     "bins or merge levels."
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
+MOST_NOISE = 0.25  # sd of a noisy number of rows, as a share of it, above which a forecast warns
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
 
 
@@ -68,6 +69,18 @@ class Forecast:
         )
         return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
 
+    def at_noise(self, sd: float, rows: int) -> Forecast:
+        """This forecast, with a warning if the number of rows is mostly noise.
+
+        Args:
+            sd: of the noise in the number of rows; infinite if a number is declared.
+            rows: number of records, or what stands for it.
+        """
+        if math.isinf(sd) or sd <= rows * MOST_NOISE:
+            return self
+        caution = noisy_rows(sd, f"the {rows:,} records")
+        return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """Expected problems with their remedies, for those who make the release."""
@@ -77,6 +90,21 @@ class Forecast:
     def notes(self) -> tuple[str, ...]:
         """Expected problems, for readers of the release."""
         return tuple(caution.problem for caution in self.cautions)
+
+
+def noisy_rows(sd: float, records: str = "the records") -> ForecastWarning:
+    """Warning of the noise in the number of rows.
+
+    Args:
+        sd: of that noise.
+        records: words for the records that it is compared with.
+    """
+    return ForecastWarning(
+        f"The number of rows has noise with an sd of {sd:,.0f} beside {records}: a data set may "
+        "have far fewer or far more rows, and is as coarse or as fine as for that number.",
+        "Give it a larger part of ε, as by rows = {noisy = 0.2}, or declare a number that is known "
+        "publicly.",
+    )
 
 
 def noise_share(cells: int, rows: int, epsilon: float) -> float:

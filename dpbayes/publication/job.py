@@ -10,6 +10,7 @@ from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import GuaranteeError, LedgerError, OutputError
 from dpbayes.core.frames import Frame
 from dpbayes.mechanisms.base import Findings
+from dpbayes.mechanisms.forecast import noisy_rows
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import opendp
@@ -30,6 +31,7 @@ from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizers
 
 WARNING = "warning: "
+NOISE_IN_ROWS = 100.0  # sd of a noisy number of rows from which a job warns before it is paid for
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,9 @@ class Job:
     def _warnings(self, records: int) -> tuple[str, ...]:
         """Warnings about this job from public facts, to which n belongs if it is public."""
         schema = self.candidates[0].schema
-        if schema.rows.share:  # a noisy number is not drawn yet
-            return ()
+        if schema.rows.share:  # a noisy number is not drawn yet, but its noise is known
+            sd = self.candidates[0].rows_sd
+            return () if sd < NOISE_IN_ROWS else (str(noisy_rows(sd)),)
         n = records if schema.rows.public else schema.rows.number or 0
         delta = self.claim.delta
         outlooks = [candidate.outlook(n).at_delta(delta, n) for candidate in self.candidates]

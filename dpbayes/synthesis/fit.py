@@ -99,7 +99,7 @@ class Fit(Generic[F_co]):
         """Forecast of a release from public facts, including a number of rows that it pays for."""
         task, rows = self.task, max(1, self.task.rows)
         outlook = self.mechanism.outlook(task.schema, rows, task.model)
-        return outlook.at_delta(self.guarantee.delta, rows)
+        return outlook.at_delta(self.guarantee.delta, rows).at_noise(task.rows_sd, rows)
 
     @one_thread()
     def check(self, replicates: int = 20) -> Check:

@@ -176,7 +176,7 @@ class Synthesizer(Generic[F_co]):
         known = self.mechanism.data_rows(self.schema)
         rows = max(1, rows if known is None else known)
         outlook = self.spent.outlook(self.schema, rows, self.model)
-        return outlook.at_delta(self.guarantee().delta, rows)
+        return outlook.at_delta(self.guarantee().delta, rows).at_noise(self.rows_sd, rows)
 
     @property
     def unproved(self) -> tuple[Finding, ...]:

@@ -73,6 +73,44 @@ def test_the_command_on_the_page_is_one_that_can_be_typed():
     assert "--set bins=7" in command({"mechanism": "marginals", "bins": 7}, "", "strict")
 
 
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {},
+        {"rows": 500},
+        {"rows": "public"},
+        {"cluster": {"column": "person", "most": 5}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
+def test_the_page_states_what_its_command_will_state(declared, adjacency):
+    """It left out the declared rows and the cluster: an ε of half, and of records, not persons."""
+    schema = dpb.Schema.from_dict(
+        {"columns": {"person": {"type": "identifier"}, **SCHEMA.to_dict()["columns"]}, **declared}
+    )
+    asked = {"mechanism": "laplace", "epsilon": 0.99999999, "adjacency": adjacency}
+    facts = Explorer(schema, None, reference()).facts(asked)
+    typed = dict(zip(*[iter(facts["command"].split()[3:-2])] * 2, strict=True))
+    assert typed == {
+        "--mechanism": "laplace", "--epsilon": "0.99999999", "--adjacency": adjacency
+    }  # fmt: skip
+    mechanism = dpb.Laplace(float(typed["--epsilon"]), typed["--adjacency"])
+    assert facts["guarantee"] == str(dpb.Synthesizer(schema, mechanism).guarantee())
+
+
+def test_a_try_has_the_noise_that_is_left_for_a_record():
+    columns = {"person": {"type": "identifier"}, **SCHEMA.to_dict()["columns"]}
+    cluster = {"cluster": {"column": "person", "most": 5}}
+    asked = {"mechanism": "laplace", "epsilon": 1, "adjacency": "add-remove"}
+    away = []
+    for declared in ({}, cluster):
+        schema = dpb.Schema.from_dict({"columns": columns, "rows": 500, **declared})
+        found = Explorer(schema, None, reference(500)).run(asked, lambda _: None)
+        away.append(float(dict(found["numbers"])["distance, pairs"]))
+    assert away[1] > 2 * away[0]  # five times the noise
+
+
 def test_a_try_without_a_posterior():
     steps = []
     explorer = Explorer(SCHEMA, None, reference(), 300, ("--schema s.toml", "--formula f"))

@@ -280,6 +280,9 @@ def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
         np.testing.assert_allclose(share_posterior(release, "yes").mean, by_hand.mean)
         with pytest.warns(UserWarning, match="no rule fits mechanism"):
             analyse(release, lambda d: (float((d["ill"] == "yes").mean()), 0.002))
+    noisy = dpb.Synthesizer(dpb.Schema.from_dict({"columns": columns}), dpb.BetaBinomial(2.0))
+    with pytest.raises(InferenceError, match="needs the number of records"):
+        share_posterior(noisy.fit(records).sample(2, seed=1), "yes")
     sex = {"type": "binary", "levels": ["f", "m"], "public": True}
     strata = dpb.Schema.from_dict({"rows": "public", "columns": {**columns, "sex": sex}})
     fit = dpb.Synthesizer(strata, dpb.BetaBinomial(2.0)).fit(records.assign(sex=["f", "m"] * 50))

@@ -269,6 +269,33 @@ def test_a_delta_above_one_in_n_is_said(tmp_path):
     assert "is above" in heard[-1]
 
 
+def test_a_number_of_rows_that_is_mostly_noise_is_said(tmp_path):
+    """Before it is paid for where its noise is large, and beside the number that was drawn."""
+    tree = {
+        "columns": {"x": {"type": "count", "upper": 9}, "person": {"type": "identifier"}},
+        "cluster": {"column": "person", "most": 20},
+    }
+    records = pd.DataFrame({"x": np.arange(300) % 10, "person": np.arange(300) // 20})
+    of_persons = dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Laplace(1, bins=10))
+    assert of_persons.rows_sd == pytest.approx(math.sqrt(2) * 20 / 0.05)
+    drowned = "The number of rows has noise with an sd of 566 beside"
+    heard = []
+    release = dpb.Job((of_persons,), tmp_path / "persons").run(records, heard.append).release
+    assert heard[0].startswith(f"warning: {drowned} the records: a data set may have far fewer")
+    assert "{noisy = 0.2}" in heard[0]
+    of_number = [any(drowned in text for text in said) for said in (release.notes, heard[1:])]
+    assert of_number == [release.settings["public_rows"] < 4 * 565.7] * 2
+    assert any(drowned in text for text in of_persons.outlook(1000).warnings)
+    assert not any(drowned in text for text in of_persons.outlook(3000).warnings)
+    plain = {"columns": {"x": tree["columns"]["x"]}}
+    for declared in ({}, {"rows": 300}, {"rows": "public"}):
+        alone = dpb.Synthesizer(dpb.Schema.from_dict(plain | declared), dpb.Laplace(1, bins=10))
+        heard = []
+        out = tmp_path / str(declared.get("rows"))
+        dpb.Job((alone,), out).run(records[["x"]], heard.append)
+        assert not any("The number of rows" in text for text in heard)
+
+
 def test_what_was_lost_is_said_of_the_columns():
     """Beside the unclamped fit, and at the ends of the declared range."""
     column = dpb.Column("wage", "continuous", lower=0, upper=10, atoms=(0,))
