@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.mechanisms import Mechanism
 from dpbayes.schema import Schema
+from dpbayes.schema.rows import PUBLIC
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
@@ -92,10 +93,18 @@ class ModelOptions:
         settings: SamplerSettings | None = None,
         *,
         allow_unproved: bool = False,
+        reference: bool = False,
     ) -> Synthesizer[Any]:
-        """Build the synthesizer that the options describe."""
+        """Build the synthesizer that the options describe.
+
+        Args:
+            mechanism, engine, settings, allow_unproved: as in ``Synthesizer``.
+            reference: whether it is for reference records, whose number needs no noise.
+        """
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
+        if reference and schema.rows.share:
+            schema = replace(schema, rows=PUBLIC)
         model = self.choice() if mechanism.needs_model else None
         return Synthesizer(
             schema,

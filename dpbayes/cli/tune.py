@@ -44,7 +44,7 @@ def tune(
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
     check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=shows_progress())
-    synthesizer = model.synthesizer(Unweighted(), settings=settings)
+    synthesizer = model.synthesizer(Unweighted(), settings=settings, reference=True)
     records = source.read(reference, synthesizer.schema)
     synthesizer.schema.validate(records, show_values=show_values)
     weights = choose(synthesizer, records, target_epsilon)

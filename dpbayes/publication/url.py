@@ -75,13 +75,15 @@ def read_url(text: str) -> sa.URL:
     if "\0" in text:  # no file has it in its name, and no system call takes it
         raise _unreadable()
     if "://" not in text:
-        if _SCHEME.match(text) or _KEYWORDS.search(text) or (":" in text and "@" in text):
+        of_server = "?" in text or (":" in text and "@" in text)
+        if of_server or _SCHEME.match(text) or _KEYWORDS.search(text):
             raise _unreadable()
-        text = f"sqlite:///{text}"
-    try:
-        url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise _unreadable() from None
+        url = sa.URL.create("sqlite", database=text)  # the name as it is, %41 included
+    else:
+        try:
+            url = sa.make_url(text)
+        except (sa.exc.ArgumentError, ValueError):
+            raise _unreadable() from None
     kind = url.get_backend_name()
     if kind not in ("sqlite", "postgresql"):
         raise LedgerError(f"a ledger lives in sqlite or postgresql, not in {redact(kind)}.")

@@ -281,6 +281,8 @@ class Column:
             )
         if isinstance(level, int | float) and abs(level) > MOST_LEVEL:
             raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
+        if isinstance(level, str) and any("\ud800" <= c <= "\udfff" for c in level):
+            raise SchemaError(f"{where}: level {level!a} holds half a character (a surrogate).")
 
     def to_dict(self) -> dict[str, Any]:
         """Entry of the column in a schema file, without its name."""

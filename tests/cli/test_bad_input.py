@@ -279,6 +279,21 @@ def test_tune_with_dates(folder):
     dpb.Reference.load(out).check(model.identity())
 
 
+def test_tune_where_rows_are_noisy(folder):
+    """The number of reference records is public, whatever is declared of the records."""
+    schema = folder / "of_one.toml"
+    schema.write_text(
+        'rows = "noisy"\n[columns.y]\ntype = "continuous"\nlower = 0.0\nupper = 40.0\n'
+    )
+    records().to_csv(folder / "reference.csv", index=False)
+    model = ("--schema", schema, "--formula", "y ~ 1", "--family", "beta")
+    done = dpbayes(
+        "tune", "--reference", folder / "reference.csv", *model, "--target-epsilon", 3,
+        "--out", folder / "weights.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["folder", "dangling", "loop", "pipe.csv", "x" * 300])
 def test_what_is_no_file(folder, name):
     (folder / "folder").mkdir()

@@ -140,6 +140,8 @@ def test_the_own_text_of_a_message_stays_whole(tmp_path):
         ("postgresql://me@[::1]/budgets", "postgresql://[::1]/budgets"),
         ("postgresql://me:p%40ss%2F@host/b?sslmode=require", "postgresql://host/b"),
         ("postgresql://me@/b?host=/var/run/postgresql", "postgresql:///b?host=/var/run/postgresql"),
+        ("u/%6c.db", "u/%6c.db"),
+        ("sqlite:///u/l.db", "u/l.db"),
         ("postgresql://me@/b?host=h;password=secret", "postgresql:///b?host=***"),
     ],
 )  # fmt: skip

@@ -110,6 +110,7 @@ def test_confidential_columns(schema):
         ({"type": "categorical", "levels": ["a", None]}, "is text or a number, found NoneType"),
         ({"type": "categorical", "levels": [1, "1"]}, "1 and '1' are one level"),
         ({"type": "categorical", "levels": [10**5000, 1]}, "a number lies within"),
+        ({"type": "categorical", "levels": ["\ud800", "b"]}, "holds half a character"),
         ({"type": "categorical", "levels": [float("nan"), 1]}, "read back as missing values"),
         ({"type": "continuous", "lower": -1e308, "upper": 1e308}, "within ±1e"),
         ({"type": "continuous", "lower": 0, "upper": 10**400}, "within ±1e"),
