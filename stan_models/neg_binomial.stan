@@ -28,6 +28,12 @@ functions {
     }
     return total;
   }
+  // A Poisson number of a mean with a gamma distribution. Stan's generator of both stops where that
+  // mean is 2^30, which it may be far above exp(log_mean).
+  array[] real gamma_poisson_rng(vector log_mean, vector phi) {
+    vector[rows(phi)] rate = phi .* exp(-fmax(log_mean, -600));
+    return poisson_rng(fmin(fmax(to_vector(gamma_rng(phi, rate)), 1e-300), 1.07e9));
+  }
   // Given that it is not 0. A negative binomial is a Poisson number of logarithmic
   // ones: the first comes by Kemp (1981, algorithm LK), the others are again one.
   array[] real positive_neg_binomial_rng(vector log_mean, real phi) {
@@ -40,8 +46,8 @@ functions {
     vector[n] first = floor(fmin(log(to_vector(uniform_rng(zero, 1))) ./ log_q, 1e9));
     // of size phi * share and the same p
     vector[n] share = fmax(left ./ all, 1e-12);
-    return to_array_1d(1 + first + to_vector(neg_binomial_2_log_rng(log_mean + log(share),
-                                                                    phi * share)));
+    return to_array_1d(1 + first + to_vector(gamma_poisson_rng(log_mean + log(share),
+                                                               phi * share)));
   }
   // what the records first..last add to target
   real neg_binomial_target(array[] int record, int first, int last, vector y,
@@ -120,10 +126,9 @@ generated quantities {
                                      group_effect, group_index, slope_X);
     if (emit) log_lik = neg_binomial_log_lik(y_real, lgamma_y1, eta, phi, positive);
     if (emit_y_rep) {
-      // Stan's generator stops at a mean of 2^30 = exp(20.79)
       vector[n] log_mean = fmin(eta, 20.7);
       if (positive) y_rep = positive_neg_binomial_rng(log_mean, phi);
-      else y_rep = neg_binomial_2_log_rng(log_mean, phi);
+      else y_rep = gamma_poisson_rng(log_mean, rep_vector(phi, n));
     }
   }
 }

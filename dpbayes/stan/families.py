@@ -32,6 +32,9 @@ _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 _LOCATED = ("intercept", "cutpoint")
 # Largest number of a prior, and one over the smallest scale. A sampling statement leaves out the
 # normalising constant, so that target is as large as a prior's numbers where parameters likely are.
+# Stan's generator of counts stops at a mean of 2^30, which a gamma distribution may reach far above
+# its own mean: in the programs it is cut there.
+MOST_DRAWN = 2**29
 # Beside it a record's clamped term must not be lost in rounding (LARGEST in engines/contract.py).
 MOST_PRIOR = 1e6
 MOST_COMPONENTS = 20
@@ -167,6 +170,11 @@ class Family:
                 f"{self.column_type} outcome. Families for a {column.type} outcome: {fitting}."
             )
         self._check_points(column)
+        if column.type == "count" and column.upper is not None and column.upper > MOST_DRAWN:
+            raise SchemaError(
+                f"column {column.name!r}: family {self.name!r} draws counts up to {MOST_DRAWN:,}, "
+                f"and upper = {int(column.upper):,}. Count in thousands, or declare it continuous."
+            )
         if self.scaling == "upper" and (column.lower is None or column.lower < 0):
             raise SchemaError(
                 f"column {column.name!r}: family {self.name!r} models positive values, but the "

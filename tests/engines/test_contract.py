@@ -669,6 +669,21 @@ def in_support(family, y, levels):
     return (y == np.rint(y)) & (y >= lowest) & (y <= highest)
 
 
+@pytest.mark.parametrize("phi", [1e-3, 0.5, 1e4])
+@pytest.mark.parametrize("log_mean", [-600.0, -4.0, 20.0, 30.0])
+@pytest.mark.parametrize("family", ["neg_binomial", "zero_truncated_neg_binomial"])
+def test_counts_are_drawn_wherever_their_mean_is(engine, bind, family, log_mean, phi):
+    """Stan's own generator stops where a gamma variable is 2^30, or 0."""
+    binding, _ = bind(engine, family, n=400)
+    values = {"intercept": np.array([[log_mean]]), "phi": np.array([[phi]])}
+    points = make_draws({**values, "coefficient": np.zeros((1, 1, 0))})
+    y = binding.y_rep(points, 0, seed=12)
+    assert in_support(family, y, None).all()
+    assert y.min() >= FAMILIES[family].constants["positive"]
+    if log_mean == 20.0 and phi == 1e4:
+        assert y.mean() == pytest.approx(np.exp(20), rel=0.01)  # sd .0005
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("family", FAMILIES)
 def test_y_rep_comes_from_the_distribution_of_the_records(engine, bind, family):

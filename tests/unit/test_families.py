@@ -1,4 +1,4 @@
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -65,6 +65,11 @@ def test_column_type_must_fit(schema):
     negative = dpb.Column("y", "continuous", lower=-1, upper=1)
     with pytest.raises(dpb.SchemaError, match="models positive values"):
         FAMILIES["gamma"].check_column(negative)
+    most = dpb.Column("y", "count", lower=1, upper=2**29)
+    for name in ("poisson", "zero_truncated_neg_binomial"):
+        FAMILIES[name].check_column(most)
+        with pytest.raises(dpb.SchemaError, match="draws counts up to 536,870,912, and upper"):
+            FAMILIES[name].check_column(replace(most, upper=2**29 + 1))
 
 
 @pytest.mark.parametrize("name", OUTCOME)
@@ -107,9 +112,9 @@ def test_families_that_are_refused(tmp_path):
 def test_a_bundled_program_gets_only_outcomes_that_it_accepts(change):
     """Otherwise the value of one record would decide whether there is a release."""
     beta = FAMILIES["beta"]
-    dpb.register_family(dataclasses.replace(beta, name="mine", density="mine"))
+    dpb.register_family(replace(beta, name="mine", density="mine"))
     with pytest.raises(dpb.SchemaError, match="'beta' is for the outcomes of beta, mine"):
-        dpb.register_family(dataclasses.replace(beta, name="other", **change))
+        dpb.register_family(replace(beta, name="other", **change))
 
 
 @pytest.mark.parametrize(

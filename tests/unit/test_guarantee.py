@@ -235,6 +235,24 @@ def test_bad_windows(window, message):
         dpb.Censored(2.0, window=window, adjacency="add-remove")
 
 
+def test_a_window_is_of_the_width_that_the_schema_decides():
+    """Without an adjacency a mechanism is made with either width; a synthesizer takes one."""
+    columns = {"y": {"type": "continuous", "lower": 0, "upper": 1}}
+    model = dpb.Regression("y ~ 1", "beta")
+    for rows, width in (("public", 2.5), (100, 5.0)):
+        schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
+        for ends in ((-2.5, 0.0), (-5.0, 0.0)):
+            mechanism = dpb.Censored(5.0, window=ends)
+            if -ends[0] == width:
+                made = dpb.Synthesizer(schema, mechanism, model)
+                assert made.guarantee().asked == 5.0
+            else:
+                with pytest.raises(dpb.GuaranteeError, match="than the"):
+                    dpb.Synthesizer(schema, mechanism, model)
+    with pytest.raises(dpb.GuaranteeError, match=r"wider than the 2\.5"):
+        dpb.Censored(5.0, window=(-4.0, 0.0))
+
+
 def test_weaker_claims_must_be_asked_for():
     strict, asymptotic, none = (
         m.guarantee()

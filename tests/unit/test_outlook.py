@@ -104,6 +104,31 @@ def test_posteriors(schema):
     assert PublicFacts.of(model, 400).parameters == model.parameters == 3
 
 
+@pytest.mark.parametrize("mechanism", [dpb.Censored(5.0), dpb.Anchored(5.0)])
+def test_counts_of_many_values(mechanism):
+    """Their window lies around a uniform distribution's density, and not below 0: all were clamped.
+
+    That of a family without dispersion is too narrow to be found, which is said.
+    """
+    for upper, wide in ((401, False), (403, True), (10**5, True)):
+        columns = {"y": {"type": "count", "lower": 0, "upper": upper}}
+        schema = dpb.Schema.from_dict({"rows": 1000, "columns": columns})
+        for family in ("neg_binomial", "poisson"):
+            model = dpb.Regression("y ~ 1", family).on(schema)
+            facts, made = PublicFacts.of(model, 1000), mechanism.protecting("add-remove")
+            first = made.stages(facts)[0]
+            low, high = first.window
+            if wide:
+                alpha = first.weights.alpha if isinstance(made, dpb.Anchored) else 1.0
+                assert (low + high) / 2 == pytest.approx(-alpha * math.log(upper + 1))
+            else:
+                assert high == 0
+            warned = any("a family without dispersion" in t for t in made.outlook(
+                schema, 1000, model).warnings)  # fmt: skip
+            assert warned is (wide and family == "poisson")
+    assert not dpb.Unweighted().outlook(schema, 1000, model).warnings
+
+
 @pytest.mark.parametrize("covariates", [0, 4, 28])
 @pytest.mark.parametrize(
     ("anchor", "family", "needed"),

@@ -219,10 +219,10 @@ def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> 
     """
     if problem.columns == 1:
         # Where f <= 0 the window is [-width, 0].
-        farthest = width if problem.discrete else width / 2
-        alpha = min(1.0, farthest / (reach or RANGE_NONE))
-        middle = alpha * problem.centre
-        window = place_window(None, width, negative=problem.discrete, middle=middle)
+        reach = reach or RANGE_NONE
+        below = problem.near_zero
+        alpha = min(1.0, (width if below else width / 2) / reach)
+        window = place_window(None, width, negative=below, middle=alpha * problem.centre)
         return Stage(ConstantWeights(alpha), window)
     reach = reach or RANGE_COLUMN * math.sqrt(problem.columns)
     alpha = min(1.0, width / (2 * reach))

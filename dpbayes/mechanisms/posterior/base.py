@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar
@@ -9,13 +10,19 @@ from typing import ClassVar
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.mechanisms.base import Mechanism, Task
-from dpbayes.mechanisms.forecast import Forecast, of_posterior
+from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages, prepare_stages
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
+
+NARROW_COUNTS = ForecastWarning(
+    "Counts between bounds this wide, by a family without dispersion: all records are clamped but "
+    "where parameters are within a few percent, and chains may never come there.",
+    "Take mechanism score, a negative binomial family, or narrower bounds.",
+)
 
 
 class PosteriorMechanism(Mechanism[PosteriorFit]):
@@ -64,18 +71,21 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert model is not None  # check
         problem = PublicFacts.of(model, rows)
-        weights = self.stages(problem)[-1].weights
+        stage = self.stages(problem)[-1]
         forecast = Forecast()
-        if isinstance(weights, ConstantWeights):  # other weights depend on records
+        if isinstance(stage.weights, ConstantWeights):  # other weights depend on records
             epsilon = getattr(self, "epsilon", None)
             forecast = of_posterior(
                 rows,
                 problem.parameters,
-                weights.alpha,
+                stage.weights.alpha,
                 problem.columns,
                 epsilon,
                 anchor=self.anchor_needs(problem),
             )
+        family, clamped = model.columns[0].family, math.isfinite(stage.window[0])
+        if clamped and problem.wide and family is not None and "phi" not in family.priors:
+            forecast = replace(forecast, cautions=(*forecast.cautions, NARROW_COUNTS))
         if model.several_modes:
             forecast = replace(forecast, cautions=(*forecast.cautions, SEVERAL))
         return forecast

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import (
@@ -45,6 +47,10 @@ class _Clamped(PosteriorMechanism):
     adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
+        if self.adjacency is None:  # a schema decides which, and the width is checked again
+            with contextlib.suppress(GuaranteeError):
+                check_window(self.window, window_width(self.epsilon, "add-remove"))
+                return
         check_window(self.window, self.width)
 
     @property
@@ -60,7 +66,7 @@ class _Clamped(PosteriorMechanism):
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         source = self.weight_source
         middle = problem.centre if source == NO_WEIGHTS else 0.0
-        window = place_window(self.window, self.width, negative=problem.discrete, middle=middle)
+        window = place_window(self.window, self.width, negative=problem.near_zero, middle=middle)
         return (Stage(source, window),)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
@@ -105,7 +111,7 @@ class Censored(_Clamped):
         window: ``symmetric`` (the paper's ±ε/2), ``negative``, or a public interval of the right
             width. By default around the log density of a uniform outcome in the program's units,
             which is 0 for most continuous families of dpbayes, and negative for discrete outcomes,
-            where f <= 0.
+            where f <= 0, but for counts of more than 400 values.
         adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``; by default that
             which a release protects (``Guarantee.holds_for``).
 

@@ -40,7 +40,13 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
-from dpbayes.mechanisms.posterior.starts import climbed, independent, mode_given, piloted
+from dpbayes.mechanisms.posterior.starts import (
+    climbed,
+    independent,
+    mode_given,
+    moved_to,
+    piloted,
+)
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
@@ -361,6 +367,11 @@ class BoundRecords:
             points = source.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
         except EngineError:  # recorded draws have no other points
             return None
+        if self.model.program.bundled and self.problem().wide and not self.grouped:
+            # About 0 all terms of large counts are clamped, and chains would stay there.
+            data = _made_up_data(self.model, self.task.schema, self.task.rows, CHECKED)
+            mode = mode_given(self.model, data, CHECKED)
+            points = moved_to(source.density_model(), points, mode)
         usable = np.flatnonzero(np.isfinite(bound.log_prob(points)))[:chains]
         if usable.size < chains:
             return None

@@ -22,6 +22,7 @@ Window = tuple[float, float]
 WindowRule = Literal["symmetric", "negative"] | Window
 
 FEWEST_BINS, MOST_BINS = 6, 40  # of a table from which an anchor is made
+WIDE = 6.0  # log number of values of a count, 400, above which chains start at large ones
 NEAR = 0.25  # distance that noise may add to the anchor; it limits the number of bins
 
 
@@ -50,6 +51,19 @@ class PublicFacts:
     centre: float = 0.0
     covariates: int = 0
     counted: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """True for a count with so many values that terms are far below 0.
+
+        All terms would be clamped by a window that ends at 0, and near a random start.
+        """
+        return self.discrete and self.columns == 1 and self.centre < -WIDE
+
+    @property
+    def near_zero(self) -> bool:
+        """True if terms are never above 0, and reach it."""
+        return self.discrete and not self.wide
 
     @classmethod
     def of(cls, model: Model, rows: int) -> PublicFacts:
@@ -201,8 +215,8 @@ def place_window(
     Args:
         window: a rule, an interval, or None for the default.
         width: from ``window_width``.
-        negative: terms are never above 0.
-        middle: public reference value of terms that may be above 0.
+        negative: terms are never above 0, and reach it (``PublicFacts.near_zero``).
+        middle: public reference value of terms that may be above 0, or all lie far below it.
     """
     check_window(window, width)
     if window is None and not negative:

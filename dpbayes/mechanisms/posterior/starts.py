@@ -145,6 +145,13 @@ def _log_volume(bound: DensityModel, mode: Vector, n: int) -> float:
     return -0.5 * float(np.log(np.maximum(values, 1.0)).sum())
 
 
+def moved_to(density: DensityModel, points: xr.DataTree, mode: xr.DataTree) -> xr.DataTree:
+    """Move points that are scattered about 0 to a mode, in unconstrained coordinates."""
+    there = density.unconstrain(points) + density.unconstrain(mode)
+    values = density.constrain(there[None])
+    return make_draws({str(name): values[str(name)] for name in points["posterior"].data_vars})
+
+
 def mode_given(
     model: Model, data: Mapping[str, Any], count: int, held: Sequence[str] = ()
 ) -> xr.DataTree:
