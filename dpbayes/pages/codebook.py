@@ -16,6 +16,8 @@ from dpbayes.pages.page import BookEntry, Section, per_cent, plain, to_spread
 from dpbayes.schema import Column, Schema
 
 BARS = 30  # largest number in a histogram
+TAIL = 0.01  # share of numbers in a tail
+LONG = 0.5  # tails are cut where the rest takes less of the range
 TYPES = {
     "continuous": "number",
     "count": "whole number",
@@ -89,14 +91,18 @@ def _entry(column: Column, each: Sequence[pd.Series]) -> BookEntry:
         return entry.drawn(heights, "Shares of the levels", parts)
     numbers = present.to_numpy(dtype=float)
     quartiles = np.quantile(numbers, [0.25, 0.5, 0.75], method="inverted_cdf")
-    ends = [_text(column, end, numbers) for end in (numbers.min(), numbers.max())]
     low, middle, high = (_text(column, value, numbers) for value in quartiles)
     parts = [f"median {middle}", f"middle half {low} to {high}"]
     if column.calendar is None and numbers.min() < numbers.max():
         parts.append(_mean(numbers, [float(one.mean()) for one in each if one.notna().any()]))
     if set(numbers) == {0, 1}:
         parts = [f"{k} {per_cent(float((numbers == k).mean()))}" for k in (0, 1)]
-    return entry.drawn(_heights(column, numbers), "Histogram", parts, (ends[0], ends[1]))
+    inside = _most(numbers)
+    ends = [_text(column, end, numbers) for end in (inside.min(), inside.max())]
+    beyond = [inside.min() > numbers.min(), inside.max() < numbers.max()]
+    words = (f"{ends[0]} or less" if beyond[0] else ends[0],
+             f"{ends[1]} or more" if beyond[1] else ends[1])  # fmt: skip
+    return entry.drawn(_heights(column, inside), "Histogram", parts, words)
 
 
 def _range(column: Column) -> str:
@@ -122,6 +128,13 @@ def _text(column: Column, value: float, numbers: Floats) -> str:
     if column.whole:
         return plain(value) if column.calendar is None else column.shown(value)
     return to_spread(value, float(numbers.std()))
+
+
+def _most(numbers: Floats) -> Floats:
+    """The numbers, those of long tails moved to where the tail begins, so that bars are not one."""
+    ends = np.quantile(numbers, [TAIL, 1 - TAIL], method="inverted_cdf")
+    long = ends[1] - ends[0] < LONG * (numbers.max() - numbers.min())
+    return np.clip(numbers, *ends) if long and ends[0] < ends[1] else numbers
 
 
 def _heights(column: Column, numbers: Floats) -> list[float]:

@@ -556,6 +556,27 @@ def test_a_code_book_has_shares_of_levels_and_of_0_and_1():
     assert y.parts == ["median 1990", "middle half 1990 to 1990"]
 
 
+def test_a_code_book_cuts_long_tails():
+    """Of a skewed column one bar held nearly all; and what is in tails is in the last bars."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "pay": {"type": "count", "upper": 10**6},
+        "few": {"type": "count", "upper": 100},
+        "even": {"type": "count", "upper": 100},
+    }
+    data = pd.DataFrame({
+        "pay": rng.lognormal(10, 1.2, 2000).clip(0, 10**6).round(),
+        "few": np.where(np.arange(2000) < 5, 50, 0),
+        "even": np.arange(2000) % 101,
+    })  # fmt: skip
+    pay, few, even = codebook.code_book(dpb.Schema.from_dict({"columns": columns}), [data]).book
+    low, high = (f"{data['pay'].quantile(q, 'lower'):,.0f}" for q in (0.01, 0.99))
+    assert pay.ends == (f"{low.replace(',', '')} or less", f"{high} or more")
+    assert sum(height > 0.1 for height in pay.heights) > 5
+    assert f"from {pay.ends[0]} to {pay.ends[1]}: median" in pay.alternative
+    assert (few.ends, even.ends) == (("0", "50"), ("0", "100"))
+
+
 def test_a_code_book_is_of_all_data_sets():
     schema = dpb.Schema.from_dict(
         {"columns": {"s": {"type": "categorical", "levels": ["f", "m"]},
