@@ -31,6 +31,7 @@ from dpbayes.inference.coverage import (
     uncovered,
     unfit,
 )
+from dpbayes.privacy.guarantee import MOST_DATASETS
 from dpbayes.records.formats import read_records
 from dpbayes.schema.columns import Level
 from dpbayes.schema.values import level_text
@@ -72,7 +73,7 @@ def read_release(directory: str | Path) -> ReleasedData:
         ):
             statement = json.loads(read_whole(directory / STATEMENT))
             count = int(statement["datasets"])
-            if count < 1:
+            if not 1 <= count <= MOST_DATASETS:
                 raise ValueError
             mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
             settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))

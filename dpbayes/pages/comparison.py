@@ -237,7 +237,8 @@ def _together(whole: Whole, measured: _Measured, outcomes: Sequence[Comparison])
         figures.pairs(names, grid),
         f"Total variation distance of every two columns. The largest, {grid[i, j]:.3f}, is of "
         f"{names[i]} and {names[j]}.",
-        f"Numbers in {BINS} bins of their declared range; one column alone on the diagonal.",
+        f"Numbers in about {BINS} bins with equally many records; one column alone on the "
+        "diagonal.",
     )
     text = [
         "Total variation distance is the largest difference of the shares of any set of cells. A "

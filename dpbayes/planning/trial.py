@@ -31,7 +31,7 @@ class Accuracy:
 
     Attributes:
         columns, pairs: mean total variation distance of single columns, and of pairs of them,
-            numbers in ten bins of their declared range: means over runs.
+            numbers in ten bins with equally many records: means over runs.
         se: standard error of ``pairs``; NaN for a single run.
         kept: distance between the coefficients of the regressions that are kept, combined from
             data sets, and the table's own, in standard errors of the latter: root mean square over

@@ -34,12 +34,12 @@ from dpbayes.evaluate.joint import (
     total_variation,
     tree_ratio,
 )
-from dpbayes.mechanisms.tables.cells import Axis, TableCells
+from dpbayes.mechanisms.tables.cells import Axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
-from dpbayes.schema import Schema
+from dpbayes.schema import Column, Schema
 from dpbayes.synthesis.release import STATEMENT
 
-BINS = 10  # for numeric columns, between their public bounds
+BINS = 10  # of a numeric column, with equally many records where values allow it
 MOST_TOGETHER = 3  # largest number of columns whose joint shares are compared
 TREES = "classification tree"  # this measure is nan without scikit-learn
 
@@ -205,7 +205,7 @@ def _membership(whole: Whole, bounds: Bounds | None) -> list[Row]:
 
 
 def tables_of(whole: Whole) -> Coded:
-    """Code both tables as levels; numeric columns in ``BINS`` bins of their public range.
+    """Code both tables as levels; numeric columns in bins (``_edges``).
 
     Raises:
         SchemaError: a count without an upper bound.
@@ -219,9 +219,32 @@ def tables_of(whole: Whole) -> Coded:
     )
 
 
-def _axes(whole: Whole) -> tuple[Axis, ...]:
-    cells = TableCells.of(Schema(whole.schema.columns), 1, BINS)
-    return (*cells.public_axes, *cells.axes)
+def _axes(whole: Whole) -> list[Axis]:
+    """Axes of all columns, the public ones first."""
+    columns = sorted(whole.schema.columns.values(), key=lambda column: not column.public)
+    return [
+        Axis(column) if column.levels else Axis(column, _edges(column, whole.records[column.name]))
+        for column in columns
+    ]
+
+
+def _edges(column: Column, values: pd.Series) -> Floats:
+    """Edges of bins that hold about a tenth of the records each. Confidential.
+
+    Between the public bounds nearly all of a skewed column would be in one bin. A value that more
+    records have than that is in a bin of its own.
+    """
+    lower, upper = require_bounds(column)
+    ends = (lower - 0.5, upper + 0.5) if column.whole else (lower, upper)
+    numbers, counts = np.unique(values.dropna().to_numpy(dtype=float), return_counts=True)
+    share = counts / max(counts.sum(), 1)
+    tenth = np.floor(BINS * (np.cumsum(share) - share / 2))
+    frequent = share > 1 / BINS
+    starts = np.flatnonzero((np.diff(tenth) > 0) | frequent[1:] | frequent[:-1])
+    cuts = (numbers[starts] + numbers[starts + 1]) / 2
+    if column.whole:
+        cuts = np.floor(cuts) + 0.5
+    return np.array([ends[0], *cuts, ends[1]])
 
 
 def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:

@@ -90,6 +90,44 @@ def test_roles_with_schemas_of_their_own_share_one_ledger(url):
 
 
 @only_postgresql
+def test_every_digit_of_what_was_spent_is_read(url):
+    """Rounded to one digit, two releases of 0.149 had spent 0.2."""
+    ledger = Ledger.create(url)
+    administer(url, f"ALTER DATABASE {sa.make_url(url).database} SET extra_float_digits = -15")
+    with session(url) as connection:
+        assert connection.exec_driver_sql("SELECT 0.149::float8::text").scalar() == "0.1"
+    ledger.add_dataset("d", epsilon=0.149)
+    assert [account.budget.epsilon for account in Ledger(url).accounts()] == [0.149]
+
+
+@only_postgresql
+def test_rows_that_a_policy_hides_are_refused(url):
+    """Roles that see their own entries alone had a budget each."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("d", epsilon=1.0)
+    role = f"role_{sa.make_url(url).database}"
+    administer(
+        url,
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}",
+    )
+    theirs = sa.make_url(url).set(username=role).render_as_string(hide_password=False)
+    assert [account.name for account in Ledger(theirs).accounts()] == ["d"]
+    administer(
+        url,
+        "ALTER TABLE entry ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY own ON entry USING (note = current_user)",
+    )
+    try:
+        with pytest.raises(LedgerError, match="row-level security"):
+            Ledger(theirs).accounts()
+        assert [account.name for account in Ledger(url).accounts()] == ["d"]  # sees every row
+    finally:
+        administer(url, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+@only_postgresql
 def test_tables_that_a_crash_empties_are_refused(url):
     Ledger.create(url)
     administer(url, "ALTER TABLE entry SET UNLOGGED", "ALTER TABLE sketch SET UNLOGGED")

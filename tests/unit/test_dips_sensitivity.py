@@ -271,6 +271,29 @@ def test_cross_products_of_linear_regressions(public, known):
         assert found["x products", "substitution"] > 0.45
 
 
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("glom", ["g", "x", "x * x", "x * x * x"]),
+        ("slomag", ["g", "a", "b * c", "a * b", "c"]),
+        ("slomag", ["sum x", "x coefficients"]),
+    ],
+)
+def test_statistics_with_one_name_are_refused(model, names):
+    """A product of (x, x * x * x) took the place of that of (x * x, x * x), and the entry of the
+    other in the covariance was whatever the memory held.
+    """
+    columns = {names[0]: BINARY, **dict.fromkeys(names[1:], NUMBER)}
+    with pytest.raises(dpb.SchemaError, match="two statistics of model"):
+        dpb.Synthesizer(schema(**columns), dpb.Modips(1.0, model))
+    apart = schema(**{f"c{k}": entry for k, entry in enumerate(columns.values())})
+    fitting = get_model(model, None)
+    frame = {c: ["n", "y"] if k == 0 else [0.0, 1.0] for k, c in enumerate(apart.columns)}
+    records = apart.validate(pd.DataFrame(frame))
+    found = fitting.fit(apart, records, spending(fitting, apart), 2).statistics
+    assert [s.name for s in found] == fitting.parts(apart)
+
+
 RIDGED = schema(x=NUMBER, g=BINARY, t=THREE)
 
 

@@ -263,6 +263,10 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
     read = read_release(tmp_path)
     assert (len(read.datasets), read.mechanism) == (4, "modips")
     assert analyse(tmp_path, mean).estimate == pytest.approx(analyse(datasets, mean).estimate)
+    edited = json.dumps(statement | {"datasets": 10**10})  # their names would take a terabyte
+    (tmp_path / "guarantee.json").write_text(edited)
+    with pytest.raises(InferenceError, match="was edited"):
+        read_release(tmp_path)
 
 
 def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):

@@ -40,11 +40,14 @@ from dpbayes.schema import Column, Schema
 ONE_SUM: dict[Adjacency, Change] = {"add-remove": Change(UNITS), "substitution": Change(UNITS, 2)}
 
 
-def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
-    """Names of the sums of squares and products, with their places in the matrix."""
+def products(columns: list[Column]) -> dict[tuple[int, int], str]:
+    """Names of the sums of squares and products, by their places in the matrix.
+
+    Names of columns may make two of them equal, which ``Modips.check_columns`` refuses.
+    """
     names = [c.name for c in columns]
     p = range(len(columns))
-    return {f"product {names[a]} * {names[b]}": (a, b) for a in p for b in p if a <= b}
+    return {(a, b): f"product {names[a]} * {names[b]}" for a in p for b in p if a <= b}
 
 
 def moment_statistics(
@@ -72,7 +75,7 @@ def moment_statistics(
         Statistic(f"sum {c.name}", clipped(s), ONE_SUM, -end, end, integer=True, unit=1 / UNITS)
         for c, s in zip(columns, sums, strict=True)
     ]
-    for name, (a, b) in products(columns).items():
+    for (a, b), name in products(columns).items():
         total = cell_sums(cell, z[:, a] * z[:, b], cells)
         within = about_mean(counts[held], total[held], sums[a][held], sums[b][held]).sum()
         statistics.append(_product(name, int(within), most, square=a == b))
@@ -96,8 +99,8 @@ def draw_covariance(
     """Draw Σ ~ Inv-Wishart(df, sums of products), after making these positive definite."""
     p = len(columns)
     df = max(df, p + 2)  # also with more cells than records
-    matrix = np.empty((p, p))
-    for name, (a, b) in products(columns).items():
+    matrix = np.full((p, p), np.nan)
+    for (a, b), name in products(columns).items():
         matrix[a, b] = matrix[b, a] = float(sanitised[name])
     values, vectors = np.linalg.eigh(matrix)
     floor = 1e-4 * df  # a standard deviation of 1% of the half-range
@@ -138,7 +141,7 @@ class Glom(StatisticModel):
 
     def parts(self, schema: Schema) -> list[str]:
         numeric, _ = split_columns(schema)
-        return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric)]
+        return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric).values()]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int

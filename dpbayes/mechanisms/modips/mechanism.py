@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import Mechanism, ModelFreeFitted, ModelFreeMechanism
 from dpbayes.mechanisms.forecast import INSTEAD, Forecast, ForecastWarning
@@ -224,8 +224,14 @@ class Modips(ModelFreeMechanism):
 
     def check_columns(self, schema: Schema) -> None:
         self._model.check(schema)
+        parts = self._model.parts(schema)
+        twice = next((name for name in parts if parts.count(name) > 1), None)
+        if twice is not None:  # noise, budget and draw of one would be those of the other
+            raise SchemaError(
+                f"two statistics of model {self._model.name!r} would be called {twice!r}: rename a "
+                "column."
+            )
         if self.statistical and self.allocation == "individual":
-            parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:

@@ -410,7 +410,7 @@ class Slomag(StatisticModel):
         numeric, levels = split_columns(schema)
         sums = [f"sum {c.name}" for c in numeric]
         coefficients = [f"{c.name} coefficients" for c in levels]
-        return [*sums, *products(numeric), *coefficients, *counted(schema)]
+        return [*sums, *products(numeric).values(), *coefficients, *counted(schema)]
 
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int

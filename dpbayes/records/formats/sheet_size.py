@@ -24,6 +24,8 @@ _DIMENSION = 148  # record type of a binary workbook: first and last row and col
 def check_sheets(stream: IO[bytes], where: str) -> None:
     """Raise DataError if a sheet has more than ``MOST_CELLS`` cells, empty ones included.
 
+    So do merged cells of a LibreOffice file, which the reader does not report.
+
     Args:
         stream: a seekable workbook. One that is no zip file (``.xls``) is not checked, as it has
             at most 65,536 rows and 256 columns.
@@ -32,7 +34,7 @@ def check_sheets(stream: IO[bytes], where: str) -> None:
     if zipfile.is_zipfile(stream):
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
-                rows, columns = _size(archive, name)
+                rows, columns = _size(archive, name, where)
                 if rows * columns > MOST_CELLS:
                     raise DataError(
                         f"{where}: up to its last cell a sheet has {rows:,} rows and {columns:,} "
@@ -42,7 +44,7 @@ def check_sheets(stream: IO[bytes], where: str) -> None:
     stream.seek(0)
 
 
-def _size(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
+def _size(archive: zipfile.ZipFile, name: str, where: str) -> tuple[int, int]:
     """Last row and last column of a sheet; (0, 0) for a member of the archive that is no sheet."""
     low = name.lower()
     if low.startswith("xl/worksheets/") and low.endswith(".xml"):
@@ -53,7 +55,7 @@ def _size(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
             return _of_records(stream.read(_BLOCK))
     if low == "content.xml":
         with archive.open(name) as stream:
-            return _of_tables(stream)
+            return _of_tables(stream, where)
     return 0, 0
 
 
@@ -113,8 +115,12 @@ def _number(content: bytes, at: int, most: int) -> tuple[int, int]:
     return number, at
 
 
-def _of_tables(stream: IO[bytes]) -> tuple[int, int]:
-    """Most rows and columns of the tables of a LibreOffice file, repeated cells included."""
+def _of_tables(stream: IO[bytes], where: str) -> tuple[int, int]:
+    """Most rows and columns of the tables of a LibreOffice file, repeated cells included.
+
+    Raises:
+        DataError: cells are merged; all but the first would be missing.
+    """
     sizes = [0, 0]
     position = {"row": 0, "repeated": 1, "column": 0}
 
@@ -126,7 +132,12 @@ def _of_tables(stream: IO[bytes]) -> tuple[int, int]:
             position["repeated"] = _repeated(attributes, "rows")
             position["row"] += position["repeated"]
             position["column"] = 0
-        elif kind in ("table-cell", "covered-table-cell"):
+        elif kind == "covered-table-cell":
+            raise DataError(
+                f"{where} has merged cells, of which only the first has a value. Unmerge them, and "
+                "write a value into each cell."
+            )
+        elif kind == "table-cell":
             position["column"] += _repeated(attributes, "columns")
             if any(key.endswith(":value-type") for key in attributes):
                 sizes[0], sizes[1] = (
