@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.threads import one_thread
 from dpbayes.engines.draws import stacked
@@ -30,10 +30,12 @@ from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.privacy.accounting import Loss, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Schema
 from dpbayes.synthesis.synthesizer import Synthesizer
 
 NEIGHBOURS = 12  # that are tried by default
 ALIKE = 3  # neighbours of a table whose records are all equal
+AWAY = 16  # neighbours of a table of equal records at a corner of the domain
 SECONDS = 30.0  # after which no other neighbour is started
 MOST_ROWS = 100_000  # synthetic rows to compare, if there are no public columns
 ROUNDING = 1e-9  # relative error allowed in a loss, compared with its claim
@@ -227,20 +229,56 @@ def audit_exact(
 
 
 def _cases(base: Task, most: int, *, pairs: bool) -> list[_Case]:
-    """Neighbours of the records, and of a table of equal records; one of each kind comes first.
+    """Neighbours of the records, and of tables of equal records; one of each kind comes first.
+
+    Equal records are the first one, and two at corners of the domain: a squared distance between
+    records is largest, and a count reaches n, where all others are at one end.
 
     Args:
         pairs: also compare two data sets, if each has a private output of its own.
     """
-    alike = base.of(base.records.iloc[[0] * len(base.records)].reset_index(drop=True))
     own_cases = [_Case(base, n) for n in neighbours(base.schema, base.records, most)]
-    alike_cases = [_Case(alike, n) for n in neighbours(base.schema, alike.records, ALIKE)]
+    changed = [c.neighbour.record for c in own_cases if c.neighbour.adjacency == "substitution"]
+    alike_cases, *corner_cases = (
+        _of_equal(base, record, number)
+        for record, number in (
+            (base.records, ALIKE),
+            *((r, AWAY) for r in _corners(base.schema, changed)),
+        )
+    )
     kinds = {case.neighbour.adjacency: case for case in reversed(own_cases)}
     leading = [*reversed(kinds.values()), *alike_cases[:1]]
     twice = [case._replace(datasets=2) for case in leading] if pairs else []
     others = [case for case in own_cases if not any(case is first for first in leading)]
-    cases = [*leading, *twice, *others[:ALIKE], *alike_cases[1:], *others[ALIKE:]]
+    first, last = (
+        [case for cases in corner_cases for case in cases[part]]
+        for part in (slice(ALIKE), slice(ALIKE, None))
+    )
+    few = [*first, *others[:ALIKE], *alike_cases[1:]]
+    cases = [*leading, *twice, *few, *others[ALIKE:], *last]
     return [case._replace(alone=k % 2 == 1) for k, case in enumerate(cases)]
+
+
+def _corners(schema: Schema, changed: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Records at two corners, each with the levels of the other if the rules allow that.
+
+    So each is a neighbour's record away from the other in its numbers, and in the same cell.
+    """
+    levels = [column.name for column in schema.confidential() if column.levels]
+    records = []
+    for record, other in zip(changed[:2], reversed(changed[:2]), strict=True):
+        try:
+            mixed = record.assign(**{name: other[name].array for name in levels})
+            records.append(schema.validate(mixed))
+        except DataError:
+            records.append(record)
+    return records
+
+
+def _of_equal(base: Task, records: pd.DataFrame, most: int) -> list[_Case]:
+    """Neighbours of a table that has the first of the records as often as ``base`` has records."""
+    alike = base.of(records.iloc[[0] * len(base.records)].reset_index(drop=True))
+    return [_Case(alike, n) for n in neighbours(base.schema, alike.records, most)]
 
 
 def _compared(

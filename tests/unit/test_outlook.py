@@ -127,6 +127,23 @@ def test_counts_of_many_values(mechanism):
                 schema, 1000, model).warnings)  # fmt: skip
             assert warned is (wide and family == "poisson")
     assert not dpb.Unweighted().outlook(schema, 1000, model).warnings
+    columns = {"y": columns["y"], "s": {"type": "binary", "levels": ["no", "yes"]}}
+    both = dpb.Schema.from_dict({"rows": 1000, "columns": columns})
+    last = dpb.Regression("s ~ 1", "bernoulli")
+    for family in ("neg_binomial", "poisson"):  # in a sequence, too
+        model = dpb.Sequence([dpb.Regression("y ~ 1", family), last]).on(both)
+        facts, made = PublicFacts.of(model, 1000), mechanism.protecting("add-remove")
+        assert made.stages(facts)[0].window[1] < 0
+        warned = any("without dispersion" in t for t in made.outlook(both, 1000, model).warnings)
+        assert warned is (family == "poisson")
+
+
+def test_a_sum_over_all_counts_has_a_limit():
+    columns = {"y": {"type": "count", "lower": 0, "upper": 1001}}
+    model = dpb.Regression("y ~ 1", "poisson")
+    schema = dpb.Schema.from_dict({"rows": 100, "columns": columns})
+    with pytest.raises(dpb.SchemaError, match="up to upper = 1,001 for each record"):
+        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), model)
 
 
 @pytest.mark.parametrize("covariates", [0, 4, 28])

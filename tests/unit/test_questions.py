@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,9 @@ import dpbayes as dpb
 from dpbayes.evaluate.candidates import extremes, neighbours
 from dpbayes.evaluate.exact import audit_exact, same
 from dpbayes.evaluate.questions import Lost, interview
+from dpbayes.mechanisms.modips import conjugate, glom
 from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.statistic import Change
 
 BINARY = {"type": "binary"}
 
@@ -326,3 +329,36 @@ def test_records_on_a_bound_and_just_inside_are_candidates():
     found = extremes([column], pd.DataFrame({"pay": [4.0]}), bounds=True)["pay"].tolist()
     assert {0.0, 9.0} <= set(found)
     assert min(v for v in found if v > 0) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "where", "what"),
+    [
+        ("normal", ["y"], conjugate, "normal_statistics"),
+        ("glom", ["y", "z", "ill"], glom, "_product"),
+        ("slomag", ["y", "z", "ill"], glom, "_product"),
+    ],
+)
+def test_an_audit_finds_half_a_sensitivity_of_squares(monkeypatch, model, names, where, what):
+    """With records in the middle no neighbour moves a variance by more than half of its bound."""
+    rng = np.random.default_rng(0)
+    unit = {"type": "continuous", "lower": 0, "upper": 1}
+    columns = {"y": unit, "z": unit, "ill": {"type": "binary", "levels": ["no", "yes"]}}
+    schema = dpb.Schema.from_dict({"rows": 60, "columns": {name: columns[name] for name in names}})
+    records = pd.DataFrame({
+        "y": rng.beta(30, 30, 60), "z": rng.beta(2, 5, 60), "ill": rng.choice(["no", "yes"], 60),
+    })[names]  # fmt: skip
+    synthesizer = dpb.Synthesizer(schema, dpb.Modips(1.0, model))
+    assert not audit_exact(synthesizer, records, most=12).violated
+    made = getattr(where, what)
+
+    def halved(statistic):
+        change = {key: Change(c.step / 2) for key, c in statistic.change.items()}
+        return replace(statistic, change=change)
+
+    def planted(*given, **named):
+        found = made(*given, **named)
+        return [found[0], halved(found[1])] if isinstance(found, list) else halved(found)
+
+    monkeypatch.setattr(where, what, planted)
+    assert audit_exact(synthesizer, records, most=12).share > 1.3

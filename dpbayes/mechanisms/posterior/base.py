@@ -16,13 +16,19 @@ from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
-from dpbayes.stan.model import Model
+from dpbayes.stan.model import ColumnModel, Model
 
 NARROW_COUNTS = ForecastWarning(
     "Counts between bounds this wide, by a family without dispersion: all records are clamped but "
     "where parameters are within a few percent, and chains may never come there.",
     "Take mechanism score, a negative binomial family, or narrower bounds.",
 )
+
+
+def _narrow(column: ColumnModel) -> bool:
+    """Whether a column has a family without dispersion for a count of many values."""
+    family, wide = column.family, PublicFacts.of(column, 1).wide
+    return wide and family is not None and "phi" not in family.priors
 
 
 class PosteriorMechanism(Mechanism[PosteriorFit]):
@@ -83,8 +89,7 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
                 epsilon,
                 anchor=self.anchor_needs(problem),
             )
-        family, clamped = model.columns[0].family, math.isfinite(stage.window[0])
-        if clamped and problem.wide and family is not None and "phi" not in family.priors:
+        if math.isfinite(stage.window[0]) and any(map(_narrow, model.columns)):
             forecast = replace(forecast, cautions=(*forecast.cautions, NARROW_COUNTS))
         if model.several_modes:
             forecast = replace(forecast, cautions=(*forecast.cautions, SEVERAL))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.forecast import DISTANCE, Forecast
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, window_width
@@ -15,6 +15,8 @@ from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee, inside
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
+
+MOST_SUMMED = 1_000  # counts of one record: time and memory grow with counts times records
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,13 @@ class BetaDivergence(PosteriorMechanism):
                 "beta-divergence needs an outcome with levels or a count and a family of one part, "
                 "whose probabilities have the public bound 1; a density has none. Use anchored."
             )
+        for column in model.outcomes:
+            if column.type == "count" and column.upper is not None and column.upper > MOST_SUMMED:
+                raise SchemaError(
+                    f"column {column.name!r}: beta-divergence sums over all counts up to upper = "
+                    f"{int(column.upper):,} for each record, and takes up to {MOST_SUMMED:,}. Use "
+                    "anchored."
+                )
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast without a distance, for which a bounded score has no bound.

@@ -41,6 +41,8 @@ class PublicFacts:
         covariates: number of covariates in the designs of all columns.
         counted: a single column is drawn given public ones, so that its bins can be counted within
             cells of the public columns.
+        wide: a column is a count with so many values that its log-likelihoods are far below 0. All
+            records would be clamped by a window that ends at 0, and near a random start.
     """
 
     rows: int
@@ -51,14 +53,7 @@ class PublicFacts:
     centre: float = 0.0
     covariates: int = 0
     counted: bool = False
-
-    @property
-    def wide(self) -> bool:
-        """True for a count with so many values that terms are far below 0.
-
-        All terms would be clamped by a window that ends at 0, and near a random start.
-        """
-        return self.discrete and self.columns == 1 and self.centre < -WIDE
+    wide: bool = False
 
     @property
     def near_zero(self) -> bool:
@@ -74,7 +69,10 @@ class PublicFacts:
         counted = (
             isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
         )
-        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates, counted)
+        wide = any(c.discrete and c.log_uniform < -WIDE for c in model.columns)
+        return cls(
+            rows, model.parameters, model.discrete, None, count, centre, covariates, counted, wide
+        )
 
 
 @dataclass(frozen=True)
