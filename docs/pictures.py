@@ -22,7 +22,7 @@ import dpbayes as dpb
 from dpbayes.demo.run import Demo, confidential, figures, run_demo
 from dpbayes.pages import figures as pages
 from dpbayes.pages.comparison import PageTopic, fitted, pair_grids
-from dpbayes.pages.readers import PAGE, first_data_set, statement_of
+from dpbayes.pages.readers import PAGE, data_set, statement_of
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats import read_records
 from dpbayes.report.whole import bounds_of, risk
@@ -57,7 +57,7 @@ def rendered(figure: Figure) -> bytes:
 def of_page(out: Path, demo: Demo) -> dict[str, Figure]:
     """Single figures of the publisher's page about the release, and of a fit."""
     schema = confidential(Schema.from_toml(DATA / "cps_earnings.toml"))
-    released = first_data_set(out, schema)
+    released = data_set(out, schema)
     records = read_records(DATA / "cps_earnings.csv", schema)
     whole = PageTopic(schema, records).beside(released)
     names, distances, _ = pair_grids(whole)
@@ -95,7 +95,7 @@ def of_tutorial(folder: Path) -> None:
         ["report", out, "--records", records, "--formula", kept],
     ):
         subprocess.run(
-            [sys.executable, "-m", "dpbayes", *words, "--schema", schema],
+            [sys.executable, "-m", "dpbayes", *map(str, words), "--schema", str(schema)],
             check=True, capture_output=True,
         )  # fmt: skip
     saved("tutorial-columns", (out / CONFIDENTIAL / "density.png").read_bytes())

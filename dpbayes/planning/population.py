@@ -15,7 +15,7 @@ from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rows import Rows
 
-COMMON = 0.3  # squared loading of every column on a factor that all of them share
+COMMON = 0.2  # squared loading of every column on a factor that all of them share
 SKEW = (1.5, 4.0)  # parameters of the beta distribution of numbers between their bounds
 SPECIAL = 0.1  # share of each atom, and of missing values
 MOST = 20_000  # most rows of a trial; in larger tables noise matters less
@@ -63,7 +63,7 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
     """Make up people with skewed columns that are correlated through one normal factor.
 
     Levels have shares in proportion to 1, 1/2, 1/3, ... in their order, numbers a beta distribution
-    over the declared range. Two columns have a correlation of about 0.3 on the normal scale, also
+    over the declared range. Two columns have a correlation of about 0.2 on the normal scale, also
     where rules tie columns together: of its levels or bins a column takes those that rules allow.
 
     Raises:
