@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dpbayes.core.errors import LedgerError, refused
 from dpbayes.core.lazy import sa
-from dpbayes.publication.url import read_url, shown, without_secrets
+from dpbayes.publication.url import read_url, shown, told, without_secrets
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class Database:
             raise LedgerError(f"{self.url!r} is a directory or a device; name a file.")
         if not os.path.isfile(self.file):
             raise LedgerError(
-                f"there is no ledger {self.url!r}; make one with `dpbayes ledger create`."
+                f"there is no ledger {told(self.url)}; make one with `dpbayes ledger create`."
             )
 
     def make_file(self) -> None:
@@ -201,9 +201,9 @@ class Database:
         except FileExistsError:
             pass  # another process was faster
         except OSError as error:
-            raise LedgerError(f"ledger {self.url!r}: {error.strerror}.") from None
+            raise LedgerError(f"ledger {told(self.url)}: {error.strerror}.") from None
         except UnicodeEncodeError:
-            raise LedgerError(f"ledger {self.url!r}: no file can have this name.") from None
+            raise LedgerError(f"ledger {told(self.url)}: no file can have this name.") from None
 
     def version(self) -> int | None:
         """Version of the tables; None if there is no ledger, 0 for a ledger of dpbayes 0.1."""

@@ -23,6 +23,7 @@ _KEYWORDS = re.compile(  # the keyword form of libpq connection strings, which i
     r"(^|[\s;])(host|hostaddr|port|dbname|database|user|service|pass\w*|pwd|sslpassword)\s*=",
     re.IGNORECASE,
 )
+_FILE = re.compile(r"[\w./~+][\w./~+\\ -]*")  # names of files that cannot be taken for a login
 _HOSTS = re.compile(r"[\w./,+~-]*")  # host= in a query: a list of hosts or of folders with sockets
 _OPEN = (  # keys of a query whose values are not secret; all others may be
     "host", "hostaddr", "port", "dbname", "user", "service", "application_name", "options",
@@ -96,6 +97,11 @@ def read_url(text: str) -> sa.URL:
     if not url.database or url.database == ":memory:":
         raise LedgerError("an in-memory ledger is not persistent; give a file name.")
     return url.set(drivername="sqlite")
+
+
+def told(name: str) -> str:
+    """A file that is not there, for a message: its name, unless it may be a login misspelt."""
+    return repr(name) if _FILE.fullmatch(name) else "(its name is not repeated: a password?)"
 
 
 def shown(url: sa.URL) -> str:

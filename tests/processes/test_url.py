@@ -153,6 +153,11 @@ def test_what_is_shown(text, told):
     ("bad", "message"),
     [
         ("nothing.db", "there is no ledger 'nothing.db'"),
+        ("u/S3cr3t@h/db", "no ledger (its name is not repeated"),
+        ("u:S3cr3t/db.sqlite", "no ledger (its name is not repeated"),
+        ("db.sqlite&password=S3cr3t", "no ledger (its name is not repeated"),
+        ("-W S3cr3t", "no ledger (its name is not repeated"),
+        ("sqlite:///u:S3cr3t@h", "no ledger (its name is not repeated"),
         ("mysql://somewhere/x", "sqlite or postgresql, not in mysql"),
         ("://", "URL cannot be read"),
         ("sqlite://", "not persistent"),
