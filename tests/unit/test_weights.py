@@ -92,6 +92,29 @@ def test_bad_reference_files(tmp_path, text, message):
         Reference.load(path)
 
 
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda draws: draws.update(mu=draws["mu"][:3]), "not a reference fit"),
+        (lambda draws: draws["mu"].__setitem__(1, float("nan")), "not finite"),
+        (lambda draws: draws.clear(), "not a reference fit"),
+    ],
+)
+def test_reference_files_with_other_draws(tmp_path, edit, message):
+    """Cut draws and NaN were taken, and all weights became 0."""
+    draws = make_draws({"mu": np.zeros((1, 10)), "sigma": np.ones((1, 10))})
+    sensitivity = np.array([1.0, 2.0, 5.0, 3.0])
+    reference = Reference.from_draws(draws, sensitivity, ["mu", "sigma"], IDENTITY, TABLE)
+    path = tmp_path / "w.json"
+    reference.save(path)
+    assert list(Reference.load(path).draws["posterior"].data_vars) == ["mu", "sigma"]
+    tree = json.loads(path.read_text())
+    edit(tree["draws"])
+    path.write_text(json.dumps(tree))
+    with pytest.raises(dpb.DataError, match=message):
+        Reference.load(path)
+
+
 @pytest.mark.parametrize("alpha", [0.0, -0.1, 1.1, np.nan])
 def test_bad_constant_weights(alpha):
     with pytest.raises(dpb.GuaranteeError, match=r"alpha = .* must lie in"):

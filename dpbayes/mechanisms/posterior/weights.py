@@ -298,12 +298,14 @@ class Reference(WeightSource, ReferenceData):
         other = f"{name} is not a reference fit written by this `dpbayes tune`; tune again"
         with refused(DataError, other):
             tree = json.loads(content)
-            draws = make_draws(
-                {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
-            )
+            arrays = {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
+            if len({values.shape[1] for values in arrays.values()}) != 1:
+                raise ValueError
+            draws = make_draws(arrays)
             numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
             identity, trace = dict(tree["identity"]), TableSketch.from_dict(tree["trace"])
-        if not all(math.isfinite(v) for v in numbers):
+        drawn = (np.isfinite(values).all() for values in arrays.values())
+        if not (all(map(math.isfinite, numbers)) and all(drawn)):
             raise DataError(f"{name} holds numbers that are not finite.")
         low, high, c1, c2 = numbers
         return cls(draws, low, high, identity, trace, c1, c2, tree.get("tuning"))
