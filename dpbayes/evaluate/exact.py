@@ -35,7 +35,7 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 
 NEIGHBOURS = 12  # that are tried by default
 ALIKE = 3  # neighbours of a table whose records are all equal
-AWAY = 16  # neighbours of a table of equal records at a corner of the domain
+AWAY = 4  # neighbours of a table of equal records at a corner of the domain
 SECONDS = 30.0  # after which no other neighbour is started
 MOST_ROWS = 100_000  # synthetic rows to compare, if there are no public columns
 ROUNDING = 1e-9  # relative error allowed in a loss, compared with its claim
