@@ -32,11 +32,11 @@ _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 _LOCATED = ("intercept", "cutpoint")
 # Largest number of a prior, and one over the smallest scale. A sampling statement leaves out the
 # normalising constant, so that target is as large as a prior's numbers where parameters likely are.
-# Stan's generator of counts stops at a mean of 2^30, which a gamma distribution may reach far above
-# its own mean: in the programs it is cut there.
-MOST_DRAWN = 2**29
 # Beside it a record's clamped term must not be lost in rounding (LARGEST in engines/contract.py).
 MOST_PRIOR = 1e6
+# Largest bound of a count. Stan's generator stops at a mean of 2^30, which a gamma distribution may
+# reach far above its own mean: in the programs it is cut there.
+MOST_DRAWN = 2**29
 MOST_COMPONENTS = 20
 
 

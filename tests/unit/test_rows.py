@@ -183,6 +183,21 @@ def test_models_divide_by_the_records_and_not_by_a_declared_number(model, names,
         assert found.std() == pytest.approx(exact.std(), rel=0.2)
 
 
+@pytest.mark.parametrize(
+    ("model", "name"), [("bernoulli", "sex"), ("poisson-gamma", "kids"), ("normal", "income")]
+)
+def test_densities_of_few_records_are_numbers(model, name):
+    """Of no record that of normal was NaN, and the choice of a cell told it from one record."""
+    where, columns = schema([name], 10), {"sex": ["m"], "kids": [2], "income": [50.0]}
+    for n in range(3):
+        frame = pd.DataFrame({name: columns[name] * n}, columns=[name])
+        fitted = dpb.Modips(1.0, model, draw="sdd", bound=5.0).prepare(
+            where, where.validate(frame), 10
+        )
+        middle = np.array([[(low + high) / 2 for low, high in fitted.model.ranges()]])
+        assert np.isfinite(fitted.model.log_density(middle)).all()
+
+
 @every_case
 @pytest.mark.parametrize("rows", [1, 30])
 def test_nothing_public_follows_the_number_of_records(case, rows):

@@ -154,7 +154,7 @@ class FittedPoissonGamma(Scalar[Floats]):
         self.column = only_column(schema, "count", model.name)
         lower, upper = require_bounds(self.column)
         self.lower, self.width = int(lower), int(upper - lower)
-        total = np.array((records[self.column.name] - self.lower).sum())
+        total = np.array(int((records[self.column.name] - self.lower).sum()))
         change, most = same_change(self.width), most_records(schema, rows) * self.width
         self.statistics = [
             Statistic("total", total, change, 0, most, integer=True),

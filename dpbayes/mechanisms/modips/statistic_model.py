@@ -155,9 +155,12 @@ class Scalar(FittedStatistics[P]):
 
     @property
     def n(self) -> int:
-        """Number of records, for densities given them. Confidential unless it is public."""
+        """Number of records, at least 1, for densities given them. Confidential unless public.
+
+        Without a record a density would be NaN, by which an empty table could be told apart.
+        """
         exact = {s.name: s.value for s in self.statistics}
-        return int(number_of_records(exact, self.rows))
+        return max(1, int(number_of_records(exact, self.rows)))
 
     @abstractmethod
     def ranges(self) -> list[tuple[float, float]]:
