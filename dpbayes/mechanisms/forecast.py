@@ -67,7 +67,7 @@ class Forecast:
             f"allow that {outright:,} of {rows:,} records were published as they are.",
             "Take a δ far below 1 / n, or none.",
         )
-        return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
+        return self._with(caution)
 
     def at_noise(self, sd: float, rows: int) -> Forecast:
         """This forecast, with a warning if the number of rows is mostly noise.
@@ -78,7 +78,10 @@ class Forecast:
         """
         if math.isinf(sd) or sd <= rows * MOST_NOISE:
             return self
-        caution = noisy_rows(sd, f"the {rows:,} records")
+        return self._with(noisy_rows(sd, f"the {rows:,} records"))
+
+    def _with(self, caution: ForecastWarning) -> Forecast:
+        """This forecast with one more caution, unless it has it."""
         return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
 
     @property
