@@ -19,7 +19,7 @@ import pandas as pd
 
 import dpbayes as dpb
 from dpbayes.demo.earnings import EARNINGS_MODEL
-from dpbayes.mechanisms.marginals.mechanism import auto_bins
+from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.schema.rows import PUBLIC
 from studies.ours.table_measures import Comparison

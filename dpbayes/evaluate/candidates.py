@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,13 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     plain = _plain(records)
     place = ordinary(columns[0], records)
     typical = plain.iloc[[place]]
+    survey = schema.survey
+    if survey is not None:  # a record moves a count most by the largest weight
+        typical = typical.assign(**{survey.weights: survey.largest})
     pools = [corners(columns, typical), extremes(columns, typical)]
+    if survey is not None:
+        weights = replace(survey.column, upper=survey.largest)
+        pools.append(extremes([weights], plain.iloc[[place]]))
     if schema.kept:
         others = _plain(made_up(schema, MADE_UP, np.random.default_rng(1)))
         public = [name for name, column in schema.columns.items() if column.public]

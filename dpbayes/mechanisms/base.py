@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dpbayes.core.arrays import Vector
-from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.versions import versions
 from dpbayes.engines.base import Engine, SamplerSettings
@@ -286,6 +286,7 @@ class Mechanism(ABC, Generic[F_co]):
         name, summary: shown by `dpbayes list`; the summary says in one line what the mechanism
             does and what it guarantees.
         counts_parts: it accepts records that are read in chunks.
+        weighs: its records may have sampling weights.
         needs_model: it needs a Stan model.
         draws_posterior: data sets are drawn from one posterior of the model, whose density audits
             compare between neighbours (``PosteriorMechanism``).
@@ -303,6 +304,7 @@ class Mechanism(ABC, Generic[F_co]):
     name: ClassVar[str]
     summary: ClassVar[str]
     counts_parts: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
     needs_model: ClassVar[bool] = True
     needs_proof: ClassVar[bool] = True
     draws_posterior: ClassVar[bool] = False
@@ -349,6 +351,20 @@ class Mechanism(ABC, Generic[F_co]):
             rows: the public number of rows (``Task.rows``).
         """
         return Forecast()
+
+    def check_asked(self, schema: Schema) -> None:
+        """Raise SchemaError if the schema asks for what the mechanism cannot do with any column."""
+        if schema.keep and not self.takes("keep"):
+            raise SchemaError(
+                f"keep = {list(schema.keep)}: mechanism {self.name!r} cannot keep analyses; "
+                "take mechanism marginals, or take keep out of the schema."
+            )
+        if schema.survey is not None and not self.weighs:
+            raise SchemaError(
+                f"survey: mechanism {self.name!r} has no use for sampling weights, and its rows "
+                "would represent the sample, not the population. Take mechanism marginals, or take "
+                "[survey] out of the schema."
+            )
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,8 @@ class PageTopic:
     def beside(self, released: pd.DataFrame) -> Whole:
         """Pair the records with the released rows, for the released columns."""
         names = [name for name in self.schema.columns if name in released]
-        released_schema = Schema({name: self.schema[name] for name in names})
+        columns = {name: self.schema[name] for name in names}
+        released_schema = Schema(columns, survey=self.schema.survey)
         return Whole.of(
             released_schema, self.records, released, self.holdout, show_values=self.show_values
         )
@@ -129,9 +131,9 @@ def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _
         gaps: leave out a regression that cannot be fitted to this data set, or that has other
             coefficients there.
     """
-    sizes = len(whole.records), len(whole.synthetic)
+    sizes = whole.size, len(whole.synthetic)
     columns = {
-        name: utility(column, whole.records[name], whole.synthetic[name])
+        name: utility(column, whole.weighed[name], whole.synthetic[name])
         for name, column in whole.schema.columns.items()
         if not column.public  # released unchanged, only reordered
     }
@@ -150,7 +152,7 @@ def _columns(whole: Whole, measured: _Measured) -> Section:
     """Section on each column by itself."""
     rows, pictures = [], []
     for name, measures in measured.columns.items():
-        column, ours, theirs = whole.schema[name], whole.records[name], whole.synthetic[name]
+        column, ours, theirs = whole.schema[name], whole.weighed[name], whole.synthetic[name]
         means = [_centre(column, measures[key], ours) for key in ("original", "synthetic")]
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
@@ -206,7 +208,7 @@ def pair_grids(whole: Whole) -> tuple[tuple[str, ...], Floats, Floats]:
         population, both of shape (columns, columns).
     """
     tables = tables_of(whole)
-    size, n, m = len(tables.names), len(whole.records), len(whole.synthetic)
+    size, n, m = len(tables.names), whole.size, len(whole.synthetic)
     grid, chance = np.zeros((size, size)), np.zeros((size, size))
     for i, j in itertools.combinations_with_replacement(range(size), 2):
         p, q = tables.shares(*{i, j})
@@ -315,7 +317,8 @@ def fitted(whole: Whole, formula: str) -> Fits:
         InferenceError: a regression cannot be fitted, or has other coefficients on one table.
     """
     fit = formula_fit(formula)
-    names, ours = _fitted(fit, whole.schema, whole.records)
+    names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
+    ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
     synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
     if names != synthetic_names:
         raise InferenceError(

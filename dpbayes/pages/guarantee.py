@@ -18,6 +18,8 @@ SETTINGS = {  # what readers see in place of the key
     "bins": "levels of a column, or ends of its bins",
     "public_rows": "number of records",
     "estimated_records": "number of records, estimated from the noisy counts",
+    "effective_records": "number of equally weighted records that the weighted ones are worth",
+    "survey": "sampling weights of the records, and what is public about them",
     "keep": "regressions that the data should preserve",
     "cut": "posterior cut off where simulated records say little",
     "draw": "what each data set is drawn from",

@@ -138,6 +138,12 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
         "noise let them; rare combinations need not be. "
         f"There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
     ]
+    survey = statement.get("settings", {}).get("survey")
+    if survey:
+        text.append(
+            f"The rows represent a population of {survey['population']:,g} with equal weights: the "
+            "records had sampling weights, which are not released."
+        )
     public = [str(name) for name in data if name not in made]
     if made and public:
         text.append(

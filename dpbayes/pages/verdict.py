@@ -84,7 +84,7 @@ def chance_of_shares(shares: Floats, n: float, synthetic: float) -> float:
     return float(np.sqrt(2 / np.pi) * errors.sum() / 2)
 
 
-def of_column(name: str, measures: Mapping[str, Any], n: int, synthetic: int) -> list[Comparison]:
+def of_column(name: str, measures: Mapping[str, Any], n: float, synthetic: int) -> list[Comparison]:
     """Compare a column, by the measures of ``utility``; none if it has no values.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd, special, stats
-from dpbayes.mechanisms.marginals.mechanism import auto_bins
+from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.structure import AGAIN, Structure, Walk
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.schema import Column, Schema
@@ -36,7 +36,7 @@ class Population:
     @classmethod
     def of(cls, schema: Schema, reference: pd.DataFrame | None) -> Population:
         """Make a population; DataError if reference records do not fit the schema, or are none."""
-        plain = Schema(schema.columns, Rows(), schema.rules, keep=schema.keep)
+        plain = Schema(schema.columns, Rows(), schema.rules, keep=schema.keep, survey=schema.survey)
         if reference is None:
             return cls(plain)
         plain.validate(reference)
@@ -53,7 +53,10 @@ class Population:
     def _drawn(self, rows: int, seed: int, *, again: bool) -> pd.DataFrame:
         rng = np.random.default_rng([seed, rows])
         if self.reference is None:
-            return invented(self.schema, rows, rng)
+            people, survey = invented(self.schema, rows, rng), self.schema.survey
+            if survey is None:
+                return people
+            return people.assign(**{survey.weights: survey.made_up(rows, rng)})
         available = len(self.reference)
         positions = rng.choice(available, rows, replace=again or rows > available)
         return self.reference.iloc[positions].reset_index(drop=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -68,16 +68,25 @@ def try_out(
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
-    synthesizer = Synthesizer(schema, mechanism)
     analyses = [Analysis(text, schema) for text in schema.keep]
     by_run, kept = [], []
     for run, table in enumerate(tables):
         number = min(datasets, KEPT if analyses else 2)
+        synthesizer = Synthesizer(_of_sample(schema, table), mechanism)
         made = synthesizer.fit(table).sample(number, seed=SEEDS + run).datasets
         each = [distances(schema, table, synthetic) for synthetic in made[:2]]
         by_run.append(np.mean(each, axis=0))
         kept += [off for a in analyses if (off := _off(a, schema, table, made)) is not None]
     return Accuracy.of(np.array(by_run), kept)
+
+
+def _of_sample(schema: Schema, table: pd.DataFrame) -> Schema:
+    """Schema of a table whose weights, if it has some, add up to less than the population."""
+    survey = schema.survey
+    if survey is None:
+        return schema
+    total = max(float(survey.typed(table[survey.weights]).sum()), survey.largest)
+    return replace(schema, survey=replace(survey, population=total))
 
 
 def _off(
@@ -98,7 +107,7 @@ def _off(
 def _slopes(
     analysis: Analysis, schema: Schema, data: pd.DataFrame
 ) -> tuple[Floats, Floats, Floats]:
-    """Least squares of the outcome's V functions on K terms.
+    """Least squares of the outcome's V functions on K terms, by the records' weights.
 
     Returns:
         Slopes, shape (K, V); residual variances, shape (V,); and the inverse of the slopes'
@@ -111,11 +120,19 @@ def _slopes(
     rows = whole & ~np.isnan(scores).any(axis=1)
     if not rows.any():
         raise GuaranteeError(f"keep {analysis.text!r}: no row has a value of every column.")
-    terms, scores = (part[rows] - part[rows].mean(axis=0) for part in (terms, scores))
-    squares = terms.T @ terms
-    slopes = np.linalg.pinv(squares) @ terms.T @ scores
-    left = ((scores - terms @ slopes) ** 2).sum(axis=0)
-    return slopes, left / max(1, len(terms) - terms.shape[1] - 1), squares
+    weights, survey = np.ones(len(data)), schema.survey
+    if survey is not None and survey.weights in data:
+        weights = survey.typed(data[survey.weights])
+        weights = weights * (weights.sum() / (weights @ weights))  # they add up to Kish's number
+    weights = weights[rows]
+    terms, scores = (
+        part[rows] - np.average(part[rows], axis=0, weights=weights) for part in (terms, scores)
+    )
+    weighted = terms.T * weights
+    squares = weighted @ terms
+    slopes = np.linalg.pinv(squares) @ weighted @ scores
+    left = (weights[:, None] * (scores - terms @ slopes) ** 2).sum(axis=0)
+    return slopes, left / max(1.0, float(weights.sum()) - terms.shape[1] - 1), squares
 
 
 def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:
@@ -130,7 +147,7 @@ def between_samples(
 ) -> tuple[float, float]:
     """Measure distances between two independent samples over the columns of ``schema``."""
     first, second = (population.another(rows, seed) for seed in (run, SEEDS + run))
-    return distances(schema, first, second)
+    return distances(schema, first, schema.at_equal_weights(schema.validate(second)))
 
 
 def distances(schema: Schema, table: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[float, float]:

@@ -30,6 +30,10 @@ PUBLIC_INPUTS = (
     "column bounds and levels, covariates, group labels, priors and the mechanism's settings are "
     "public or were fixed without looking at the confidential records"
 )
+SURVEY = (
+    "the population, the largest sampling weight and the design effect were fixed without looking "
+    "at the confidential records, whose weights are cut to the largest"
+)
 PROPER_PRIOR = "the prior is proper and does not depend on confidential columns"
 REFERENCE = (
     "the reference records behind weights or anchor are public (no ε covers what is used of them) "

@@ -211,7 +211,7 @@ class ChunkedTable(Table):
 
 def nothing(schema: Schema) -> pd.DataFrame:
     """Validated table without records."""
-    return schema.typed(pd.DataFrame(columns=list(schema.columns), dtype=object))
+    return schema.typed(pd.DataFrame(columns=list(schema.read), dtype=object))
 
 
 def public_names(schema: Schema) -> list[str]:

@@ -39,6 +39,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     table = fit.task.table
     records = table.sample(SAMPLE)
     shown_rows = len(records) if len(records) < len(table) else None
+    records = table.schema.at_equal_weights(records)
     measures: dict[str, dict[str, object]] = {}
     columns = {column.name: column for column in fit.synthesised}
     datasets = [

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,29 @@ class Whole:
             DataError: a table does not fit the schema, or has no rows.
         """
         tables = [
-            None if table is None else schema.validate(table, show_values=show_values)
-            for table in (records, synthetic, holdout)
+            None if table is None else of.validate(table, show_values=show_values)
+            for of, table in (
+                (schema, records),
+                (schema.released, synthetic),
+                (schema, holdout),
+            )
         ]
         if any(table is not None and table.empty for table in tables):
             raise DataError("a table has no rows: there is nothing to compare.")
         assert tables[0] is not None
         assert tables[1] is not None
         return cls(schema, tables[0], tables[1], tables[2])
+
+    @cached_property
+    def weighed(self) -> pd.DataFrame:
+        """The records at equal weights, as the synthetic rows have them."""
+        return self.schema.at_equal_weights(self.records)
+
+    @property
+    def size(self) -> float:
+        """Number of records that are worth as much as these, at equal weights."""
+        survey = self.schema.survey
+        return len(self.records) if survey is None else survey.effective(self.records)
 
 
 def stated_loss(statement: Mapping[str, Any]) -> float | None:
@@ -214,7 +230,7 @@ def tables_of(whole: Whole) -> Coded:
     return Coded.of(
         *(
             pd.DataFrame({a.column.name: a.encode(t[a.column.name]) for a in axes})
-            for t in (whole.records, whole.synthetic)
+            for t in (whole.weighed, whole.synthetic)
         )
     )
 
@@ -223,7 +239,7 @@ def _axes(whole: Whole) -> list[Axis]:
     """Axes of all columns, the public ones first."""
     columns = sorted(whole.schema.columns.values(), key=lambda column: not column.public)
     return [
-        Axis(column) if column.levels else Axis(column, _edges(column, whole.records[column.name]))
+        Axis(column) if column.levels else Axis(column, _edges(column, whole.weighed[column.name]))
         for column in columns
     ]
 
@@ -262,7 +278,7 @@ def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:
         raise DataError(f"table = {', '.join(names)!r} must be one or more different columns.")
     axes = {axis.column.name: axis for axis in _axes(whole) if axis.column.name in names}
     shares = []
-    for table in (whole.records, whole.synthetic):
+    for table in (whole.weighed, whole.synthetic):
         coded = pd.DataFrame({name: axes[name].encode(table[name]) for name in names})
         shares.append(100 * coded.value_counts(normalize=True))
     cells = pd.concat(shares, axis=1, keys=["records, %", "synthetic, %"]).fillna(0.0)
@@ -291,8 +307,9 @@ def joint_utility(whole: Whole) -> pd.DataFrame:
     associations = [association(tables, i, j) for i, j in pairs if i < j]
     add("Cramér's V, difference", [abs(a - b) for a, b in associations])
     add("correlation, difference", correlations(whole))
-    rows.append(("pMSE ratio, logistic", pmse_ratio(tables), np.nan))
-    rows.append((f"pMSE ratio, {TREES}", tree_ratio(tables), np.nan))
+    if whole.schema.survey is None:  # the ratios expect that each row was drawn by itself
+        rows.append(("pMSE ratio, logistic", pmse_ratio(tables), np.nan))
+        rows.append((f"pMSE ratio, {TREES}", tree_ratio(tables), np.nan))
     return pd.DataFrame(rows, columns=["measure", "mean", "largest"])
 
 
@@ -304,7 +321,7 @@ def correlations(whole: Whole) -> Floats:
     """
     names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
     matrices = []
-    for table in (whole.records, whole.synthetic):
+    for table in (whole.weighed, whole.synthetic):
         numbers = {
             name: table[name].cat.codes.where(table[name].notna())
             if whole.schema[name].levels

@@ -2,6 +2,7 @@
 
 from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType
 from dpbayes.schema.rows import Rows
+from dpbayes.schema.survey import Survey
 from dpbayes.schema.table import Schema
 
-__all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Rows", "Schema"]
+__all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Rows", "Schema", "Survey"]

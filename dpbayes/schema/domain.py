@@ -27,7 +27,9 @@ def made_up(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFram
         SchemaError: no record was found that keeps the rules.
     """
     if not schema.kept and not schema.asked:
-        return schema.validate(pd.DataFrame(_uniform(schema, count, rng)))
+        return _weighted(
+            schema, schema.released.validate(pd.DataFrame(_uniform(schema, count, rng))), rng
+        )
     batches: list[pd.DataFrame] = []
     for _ in range(TRIES):
         batches.append(_keeping(schema, _uniform(schema, max(count, TOGETHER), rng)))
@@ -39,7 +41,16 @@ def made_up(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFram
             f"no record was found that keeps the rules of the schema ({TRIES * TOGETHER:,} were "
             "tried): they may exclude every one."
         )
-    return valid.iloc[np.arange(count) % len(valid)].reset_index(drop=True)
+    repeated = valid.iloc[np.arange(count) % len(valid)].reset_index(drop=True)
+    return _weighted(schema, repeated, rng)
+
+
+def _weighted(schema: Schema, records: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Add weights to records, if the schema has a survey: uniform up to the largest."""
+    if schema.survey is None:
+        return records
+    weights = rng.uniform(0.0, schema.survey.largest, len(records))
+    return records.assign(**{schema.survey.weights: weights})
 
 
 def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:

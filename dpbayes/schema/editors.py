@@ -70,6 +70,19 @@ def json_schema() -> dict[str, Any]:
                 "additionalProperties": False,
                 "description": "The largest number of records of one person.",
             },
+            "survey": {
+                "type": "object",
+                "properties": {
+                    "weights": {"type": "string"},
+                    **{
+                        key: {"type": "number", "exclusiveMinimum": 0}
+                        for key in ("population", "largest", "deff")
+                    },
+                },
+                "required": ["weights", "population", "largest"],
+                "additionalProperties": False,
+                "description": "The column of sampling weights, and what is public about them.",
+            },
             "model": {
                 "type": "array",
                 "items": {"type": "object"},

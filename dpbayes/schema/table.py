@@ -23,11 +23,12 @@ from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import ASSUMED, PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
+from dpbayes.schema.survey import Survey
 from dpbayes.schema.values import check_line, refuse_missing, texts_of
 
 # Keys of a schema file; ``model`` is read by ``Sequence``.
 TITLES = ("title", "publisher", "unit_of_record")  # what readers of a release see first
-KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "model")
+KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "survey", "model")
 MOST_RULES = 100  # each takes time with every row that is drawn
 MOST_TITLE = 120  # characters of each of ``TITLES``
 NO_ROWS = "the data have no rows."
@@ -49,6 +50,7 @@ class Schema:
         title: title of the data, for readers of the release.
         publisher: who publishes the data.
         unit_of_record: what one row describes: "a person aged 16 or over".
+        survey: sampling weights, if records stand for different numbers of a population's units.
 
     Raises:
         SchemaError: a column is public, which shows the number of records, but ``rows`` is not; or
@@ -72,6 +74,7 @@ class Schema:
     title: str | None = None
     publisher: str | None = None
     unit_of_record: str | None = None
+    survey: Survey | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
@@ -100,6 +103,7 @@ class Schema:
                 "public columns confidential."
             )
         self._refuse_told()
+        self._check_survey()
 
     def _refuse_told(self) -> None:
         """Raise SchemaError if public columns tell values of confidential ones, by a rule.
@@ -125,13 +129,28 @@ class Schema:
                         "make one of the others confidential, or leave it out of the schema."
                     )
 
+    def _check_survey(self) -> None:
+        """Raise SchemaError if weights are a column, too, or cannot add up to the population."""
+        expect(
+            self.survey, Survey | None, "survey", "Survey('wt', population, largest)", SchemaError
+        )
+        if self.survey is None:
+            return
+        if self.survey.weights in (*self.columns, *self.identifiers):
+            raise SchemaError(
+                f"survey: the weights {self.survey.weights!r} are not released. Take the column "
+                "out of `columns`."
+            )
+        if self.rows.number is not None:
+            self.survey.check_rows(self.rows.number)
+
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
         Further keys are ``title``, ``publisher``, ``unit_of_record``, ``rows`` (see
-        ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``) and ``model``,
-        which ``Sequence.from_toml`` reads.
+        ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``), ``survey`` (see
+        ``Survey.parse``) and ``model``, which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -151,9 +170,10 @@ class Schema:
         dropped, cluster = tuple(identifiers), tree.get("cluster")
         if cluster is not None:
             cluster = Cluster.parse(cluster, dropped)
+        survey = Survey.parse(tree["survey"]) if "survey" in tree else None
         texts = tree.get("rules", ()), tree.get("keep", ())
         titles = {key: tree.get(key) for key in TITLES}
-        return cls(columns, rows, texts[0], dropped, cluster, texts[1], **titles)
+        return cls(columns, rows, texts[0], dropped, cluster, texts[1], **titles, survey=survey)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -182,7 +202,8 @@ class Schema:
         cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
         keep = {"keep": list(self.keep)} if self.keep else {}
         titles = {key: words for key in TITLES if (words := getattr(self, key)) is not None}
-        return {**titles, **rows, **rules, **keep, **cluster, "columns": tree}
+        survey = {} if self.survey is None else {"survey": self.survey.to_plain()}
+        return {**titles, **rows, **rules, **keep, **cluster, **survey, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""
@@ -248,7 +269,8 @@ class Schema:
     def validate(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
         """Check every declared column, and return the typed columns in schema order.
 
-        Undeclared columns are dropped: they are neither used nor released.
+        Behind them are the weights of a survey, cut to the largest. Undeclared columns are dropped:
+        they are neither used nor released.
 
         Args:
             records: n rows, in a frame of pandas, polars or pyarrow.
@@ -266,6 +288,8 @@ class Schema:
         """Check and convert a part of a table as ``validate`` does, but allow it to be empty."""
         self._check_names(records, show_values)
         needed = {n: column for n, column in self.columns.items() if not column.optional}
+        if self.survey is not None:
+            needed[self.survey.weights] = self.survey.column
         refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
         typed = {}
         for number, (name, column) in enumerate(self.columns.items()):
@@ -273,19 +297,41 @@ class Schema:
                 typed[name] = column.typed(records[name], show_values=show_values)
             except Refusal as refusal:
                 raise refusal.behind(1, number) from None
+        weights = {}
+        if self.survey is not None:
+            name = self.survey.weights
+            try:
+                weights[name] = self.survey.typed(records[name], show_values=show_values)
+            except Refusal as refusal:
+                raise refusal.behind(1, len(typed)) from None
         self._check_rules(typed)
-        return pd.DataFrame(typed)
+        return pd.DataFrame({**typed, **weights})
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Names of the columns that records need: those declared, and the weights of a survey."""
+        weights = () if self.survey is None else (self.survey.weights,)
+        return (*self.columns, *weights)
+
+    def at_equal_weights(self, records: pd.DataFrame) -> pd.DataFrame:
+        """Validated records as they compare with released rows (``Survey.represented``)."""
+        return records if self.survey is None else self.survey.represented(records)
+
+    @cached_property
+    def released(self) -> Schema:
+        """Schema of released rows, which have no weights."""
+        return self if self.survey is None else replace(self, survey=None)
 
     def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
         """Raise DataError unless every declared column occurs exactly once."""
         duplicates = records.columns[records.columns.duplicated()].unique()
         if len(duplicates):
-            named = [str(name) for name in duplicates if show_values or name in self.columns]
+            named = [str(name) for name in duplicates if show_values or name in self.read]
             raise DataError(
                 f"duplicate column names: {', '.join(map(repr, named)) or len(duplicates)}. Rename "
                 "or drop them."
             )
-        for name in self.columns:
+        for name in self.read:
             if name not in records.columns:
                 present = [str(c) for c in records.columns]
                 columns = (

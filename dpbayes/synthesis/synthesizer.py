@@ -114,11 +114,7 @@ class Synthesizer(Generic[F_co]):
         expected = "a model such as Regression('y ~ x', 'normal')"
         expect(model, Model | ModelChoice | None, "model", expected, SchemaError)
         expect(settings, SamplerSettings | None, "settings", "SamplerSettings(...)", EngineError)
-        if schema.keep and not mechanism.takes("keep"):
-            raise SchemaError(
-                f"keep = {list(schema.keep)}: mechanism {mechanism.name!r} cannot keep analyses; "
-                "take mechanism marginals, or take keep out of the schema."
-            )
+        mechanism.check_asked(schema)
         if schema.rows.assumed and not mechanism.takes("epsilon"):
             schema = replace(schema, rows=PUBLIC)  # there is no ε to pay for a noisy number
         # Bounds on what is drawn when a record is changed hold at a fixed number of records.

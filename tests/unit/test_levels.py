@@ -7,7 +7,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms.marginals import counting, levels
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss
-from dpbayes.mechanisms.marginals.counting import Measurement, counts_of
+from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import counts_of
 from dpbayes.mechanisms.marginals.levels import (
     MOST_HEAPS,
     MOST_PARTS,

@@ -12,12 +12,13 @@ import scipy.stats
 import dpbayes as dpb
 from dpbayes.inference import analyse
 from dpbayes.mechanisms.marginals import counting, parts
+from dpbayes.mechanisms.marginals.bins import CURVED, auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, UNIT, BudgetSplit, concentrated_loss
-from dpbayes.mechanisms.marginals.counting import FineCounts, Measurement
+from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import FineCounts
 from dpbayes.mechanisms.marginals.groups import make_groups
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
 from dpbayes.mechanisms.marginals.margins import NormalCounts, fit_shares, reconciled
-from dpbayes.mechanisms.marginals.mechanism import CURVED, auto_bins
 from dpbayes.mechanisms.marginals.relations import (
     Conditional,
     RelationBlock,

@@ -7,7 +7,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms.marginals import counting, parts, refining
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss
-from dpbayes.mechanisms.marginals.counting import FineCounts, Measurement
+from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import FineCounts
 from dpbayes.mechanisms.marginals.groups import Groups
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
 from dpbayes.mechanisms.marginals.mechanism import order_of

@@ -40,15 +40,25 @@ class BudgetSplit:
             a record is added or removed, 2 if it is changed.
         noise: source of random noise.
         rho: total budget in zCDP, or None for pure epsilon.
+        unit: what one record adds to a cell at most: 1, or ``UNIT`` if records have weights, in
+            whole ``UNIT``s of the largest.
+        stands_for: number of equally weighted records that such a record stands for. Noisy counts
+            and the sds of their noise are in these.
     """
 
     epsilon: float
     moves: int
     noise: Noise
     rho: float | None = None
+    unit: int = 1
+    stands_for: float = 1.0
 
     def scale(self, part: float) -> float:
         """Scale of the geometric noise, or sigma, of a table of counts that gets this share."""
+        return self.stands_for * self._scale(part)
+
+    def _scale(self, part: float) -> float:
+        """The same for records that count as 1."""
         if self.rho is None:
             return scale_for(self.moves, part * self.epsilon)
         return self._sigma(math.sqrt(self.moves), part)
@@ -62,20 +72,43 @@ class BudgetSplit:
         return (math.sqrt(2) if self.rho is None else 1.0) * self.scale(part)
 
     def counts(self, table: Ints, part: float) -> Floats:
-        """Add noise to a table of disjoint cells."""
+        """Add noise to a table of disjoint cells, whose counts are in whole 1/``unit``."""
         draw = self.noise.counts if self.rho is None else self.noise.gaussian
-        return np.asarray(draw(table, self.scale(part)), dtype=float)
+        noisy = np.asarray(draw(table, self.unit * self._scale(part)), dtype=float)
+        return noisy * (self.stands_for / self.unit)
+
+    def distance(self, table: Ints, expected: Floats, part: float) -> float:
+        """Noisy score of a table of counts: half its L1 distance from expected ones.
+
+        Sensitivity: added or removed, a record changes one cell by at most 1, and so the score by
+        at most 1/2; changed, it changes two cells, and the score by at most 1. In units of 1/2
+        these are ``moves``, as ``moments`` expects. Distances are whole multiples of 1/UNIT.
+        """
+        units = np.rint(UNIT * (expected / self.stands_for)).astype(np.int64)
+        off = np.abs(UNIT // self.unit * table - units).sum()
+        return float(self.moments(np.array([off]), part)[0]) / 2
 
     def moments(self, values: Ints, part: float) -> Floats:
         """Add noise to sums of moments or scores, in whole 1/UNIT; return them in units."""
         if self.rho is None:
-            return np.asarray(self.noise.counts(values, UNIT * self.scale(part))) / UNIT
-        sigma = UNIT * self._sigma(self.moves, part)
-        return np.asarray(self.noise.gaussian(values, sigma)) / UNIT
+            noisy = self.noise.counts(values, UNIT * self._scale(part))
+        else:
+            noisy = self.noise.gaussian(values, UNIT * self._sigma(self.moves, part))
+        return np.asarray(noisy) / UNIT * self.stands_for
 
     def moment_sd(self, part: float) -> float:
         """Sd of the noise in sums of moments, in units."""
-        return self.sd(part) if self.rho is None else self._sigma(self.moves, part)
+        return (
+            self.sd(part) if self.rho is None else self.stands_for * self._sigma(self.moves, part)
+        )
+
+    def weighted(self, stands_for: float) -> BudgetSplit:
+        """Return the budget for records with weights.
+
+        Args:
+            stands_for: number of equally weighted records for one of the largest weight.
+        """
+        return replace(self, unit=UNIT, stands_for=stands_for)
 
     @property
     def norm(self) -> int:

@@ -1,16 +1,14 @@
-"""Noisy counts of the records: the only code of ``marginals`` that reads confidential records.
+"""Noisy counts of the records.
 
-``FineCounts`` returns exact counts. ``Measurement.of`` requests them, adds noise to every count,
-and decides what to count next from noisy counts and public facts alone. Everything after that is
-computed from a ``Measurement``.
+``Measurement.of`` requests exact counts, adds noise to every one, and decides what to count next
+from noisy counts and public facts alone. Everything after that is computed from a ``Measurement``.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
-from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products, slices
-from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
+from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment, Products
+from dpbayes.mechanisms.marginals.budget import BudgetSplit
+from dpbayes.mechanisms.marginals.exact_counts import ChunkedCounts, FineCounts, Some
 from dpbayes.mechanisms.marginals.groups import (
     FEWEST,
     MERGED,
@@ -34,10 +32,8 @@ from dpbayes.mechanisms.marginals.levels import ColumnLevels, axes_of, pooled
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
 from dpbayes.mechanisms.marginals.parts import MANY, SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import Refinement, refine
-from dpbayes.mechanisms.tables.cells import Axis, TableCells
-from dpbayes.records.chunks import ChunkedTable, Table, nothing
-from dpbayes.schema import Column as Declared
-from dpbayes.schema.rules import Values, numbers_of
+from dpbayes.mechanisms.tables.cells import Axis
+from dpbayes.schema.rules import Values
 
 PRODUCTS = 0.2  # share of an analysis for products of its covariates
 NOISY_PRODUCT = 0.15  # their noise, in variances, from which on they are not measured
@@ -45,142 +41,6 @@ UNCOUNTED = 0.15  # prior sd of the correlation of a pair without a table
 _APART = 0.3  # total variation from independence, by correlation
 _CORRELATIONS = np.linspace(0, 0.9, 91)
 KEPT = 0.5  # error of a pair's modelled table relative to that of its noisy table
-
-# Numbers of two or three columns, in increasing order.
-Some = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class FineCounts:
-    """Records as fine levels, column by column. Confidential.
-
-    Attributes:
-        codes: shape (n, columns).
-        sizes: number of fine levels by column.
-        values: numbers of the columns that analyses use (``schema.rules``), shape (n,) each.
-        records: the records, where bins may be divided.
-    """
-
-    codes: Ints
-    sizes: Sequence[int]
-    values: Values = field(default_factory=dict)
-    records: pd.DataFrame | None = None
-
-    def on(self, axes: Mapping[int, Axis]) -> FineCounts:
-        """Counts on other fine levels of some columns."""
-        assert self.records is not None
-        codes, sizes = self.codes.copy(), list(self.sizes)
-        for j, axis in axes.items():
-            codes[:, j] = axis.encode(self.records[axis.column.name])
-            sizes[j] = axis.size
-        return replace(self, codes=codes, sizes=sizes)
-
-    def margins(self) -> list[Ints]:
-        """Exact counts of records by fine level, one array per column, shape (size,) each."""
-        columns = enumerate(self.sizes)
-        return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
-
-    def tables(self, choices: Sequence[Some], group_of: Sequence[Ints]) -> list[Ints]:
-        """Exact contingency tables of groups, one for each choice of two or three columns.
-
-        Args:
-            choices: the choices of columns.
-            group_of: the group of each fine level, by column.
-        """
-        sizes = [int(groups.max(initial=0)) + 1 for groups in group_of]
-        group_codes = [groups[self.codes[:, j]] for j, groups in enumerate(group_of)]
-        tables = []
-        for columns in choices:
-            shape = [sizes[j] for j in columns]
-            cells = group_codes[columns[0]]
-            for j in columns[1:]:
-                cells = cells * sizes[j] + group_codes[j]
-            tables.append(np.bincount(cells, minlength=math.prod(shape)).reshape(shape))
-        return tables
-
-    def sums(self, moments: Sequence[Moment | Products]) -> list[Ints]:
-        """Exact sums of moments or products over the records, in whole units, one array each."""
-        return [self._sum(moment) for moment in moments]
-
-    def _sum(self, moment: Moment | Products) -> Ints:
-        parts = (
-            moment.units({name: value[rows] for name, value in self.values.items()}).sum(axis=0)
-            for rows in slices(len(self.codes), moment.size)
-        )
-        return functools.reduce(np.add, parts)
-
-
-@dataclass(frozen=True)
-class ChunkedCounts:
-    """Exact counts of records that are read in chunks and added up. Confidential.
-
-    Counts are whole numbers, so that they do not depend on how records are divided into chunks.
-
-    Attributes:
-        table: records, of which one chunk at a time is in memory.
-        cells: fine levels of all columns.
-        used: columns that analyses use.
-    """
-
-    table: Table
-    cells: TableCells
-    used: Sequence[Declared]
-
-    def on(self, axes: Mapping[int, Axis]) -> ChunkedCounts:
-        """Return ``FineCounts.on``; the records are encoded again when they are counted."""
-        every = tuple(axes.get(j, axis) for j, axis in enumerate(self.cells.axes))
-        return replace(self, cells=TableCells((), every))
-
-    def margins(self) -> list[Ints]:
-        """Return ``FineCounts.margins`` by one pass over the records."""
-        return self._added(FineCounts.margins)
-
-    def tables(self, choices: Sequence[Some], group_of: Sequence[Ints]) -> list[Ints]:
-        """Return ``FineCounts.tables`` by one pass over the records for all tables."""
-        return self._added(FineCounts.tables, choices, group_of)
-
-    def sums(self, moments: Sequence[Moment | Products]) -> list[Ints]:
-        """Return ``FineCounts.sums`` by one pass over the records for all moments."""
-        return self._added(FineCounts.sums, moments)
-
-    def _added(self, counted: Callable[..., list[Ints]], *arguments: Any) -> list[Ints]:
-        parts = self.table.map(
-            functools.partial(_counted, counted, self.cells, self.used, arguments)
-        )
-        counts = [part for part in parts if part is not None]
-        if counts:
-            return functools.reduce(_sum, counts)
-        none = _counts(self.cells, self.used, nothing(self.table.schema))
-        return counted(none, *arguments)
-
-
-def _counted(
-    counted: Callable[..., list[Ints]],
-    cells: TableCells,
-    used: Sequence[Declared],
-    arguments: Sequence[Any],
-    records: pd.DataFrame,
-) -> list[Ints] | None:
-    """Count a chunk; None for one without records, which adds nothing."""
-    return counted(_counts(cells, used, records), *arguments) if len(records) else None
-
-
-def _counts(cells: TableCells, used: Sequence[Declared], records: pd.DataFrame) -> FineCounts:
-    values = {column.name: numbers_of(column, records[column.name]) for column in used}
-    return FineCounts(cells.codes(records), [axis.size for axis in cells.axes], values, records)
-
-
-def _sum(counts: list[Ints], others: list[Ints]) -> list[Ints]:
-    return [a + b for a, b in zip(counts, others, strict=True)]
-
-
-def counts_of(
-    table: Table, cells: TableCells, used: Sequence[Declared] = ()
-) -> FineCounts | ChunkedCounts:
-    """Exact counts of a table, held in memory as fine levels or read in chunks."""
-    if isinstance(table, ChunkedTable):
-        return ChunkedCounts(table, cells, used)
-    return _counts(cells, used, table.frame)
 
 
 @dataclass(frozen=True)
@@ -518,8 +378,7 @@ def _chosen(
 ) -> tuple[list[Some], dict[Some, float]]:
     """Choose the pairs to measure by noisy scores: half the L1 distance from independence.
 
-    Sensitivity: 1/2 for each cell that a record changes, since the expected counts follow from
-    noisy shares. Scores are summed in whole UNITs of 1/2, so that sums are exact.
+    Sensitivity: of a ``BudgetSplit.distance``, as the expected counts follow from noisy shares.
 
     The number of pairs minimises the expected error: the distance from independence of the pairs
     that are left out, plus the noise of those that are measured.
@@ -532,9 +391,7 @@ def _chosen(
 
     def score(pair: Some) -> float:
         a, b = (groups[j].mass for j in pair)
-        expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
-        off = np.abs(UNIT * exact[pair] - expected)
-        return float(budget.moments(np.array([off.sum()]), part)[0]) / 2
+        return budget.distance(exact[pair], n * np.outer(a, b), part)
 
     scores = np.array([score(pair) for pair in pairs])
     order = np.argsort(-scores)

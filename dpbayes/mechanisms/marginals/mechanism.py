@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,24 +18,25 @@ from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import MOST_TOGETHER, Analysis
+from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
+from dpbayes.mechanisms.marginals.exact_counts import counts_of
 from dpbayes.mechanisms.marginals.groups import UNORDERED
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
 from dpbayes.mechanisms.marginals.parts import KEEP, MANY, SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import REFINED, SCORED, can_refine
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
+from dpbayes.mechanisms.marginals.weighting import effective_records
 from dpbayes.mechanisms.tables.cells import (
-    NEAR,
     Axis,
     BinRule,
     TableCells,
     check_bins,
     make_axis,
-    require_bounds,
 )
 from dpbayes.privacy.accounting import check_delta, stated
-from dpbayes.privacy.guarantee import EPSILONS, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import EPSILONS, SURVEY, Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.records.chunks import InMemoryTable, Table
 from dpbayes.schema import Column, Schema
@@ -43,14 +44,6 @@ from dpbayes.schema.rules import numbers_of
 from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
-UNIT_BINS = 100  # largest range of whole numbers that have a bin each
-BINS = 32  # number of bins of other numeric columns, for few records
-USUAL = 1600  # records times epsilon, above which the number of bins grows with its square root
-FINER = 4  # the number of bins grows at most by this factor
-WIDE = 100  # ratio of the bounds up to which bins have equal width
-CURVED = 0.4  # share of the bins that become narrower where values may crowd
-CROWDED = 400  # ratio of the bounds' width to the values about which they are narrowest
-POINTS = 20_000  # at which edges are interpolated
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 FAINT = 0.1  # correlation that a forecast warns of if weaker ones alone are kept
@@ -117,6 +110,7 @@ class Marginals(ModelFreeMechanism):
     keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
     counts_parts: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     name: ClassVar[str] = "marginals"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
@@ -178,6 +172,10 @@ class Marginals(ModelFreeMechanism):
         return super().guarantee()
 
     def claim(self, schema: Schema) -> Guarantee:
+        claim = self._claim_of_tables(schema)
+        return claim if schema.survey is None else claim.assuming(SURVEY)
+
+    def _claim_of_tables(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
             keep_share = KEEP if schema.keep or self.keep else 0.0
@@ -198,6 +196,12 @@ class Marginals(ModelFreeMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
+        if schema.survey is not None and len(schema.confidential()) < len(schema.columns):
+            raise SchemaError(
+                "survey: public columns are released as they are, one row for each record, and "
+                "cannot represent the population. Make them confidential, or take [survey] out of "
+                "the schema: synthetic rows then represent the sample."
+            )
         structure = Structure(schema, self.axes(schema, 1))
         structure.after(self.analyses(schema))
         if not any(axis.column.public for axis in structure.axes.values()):
@@ -215,7 +219,8 @@ class Marginals(ModelFreeMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        axes = tuple(self._axis(column, rows) for column in drawn_columns(schema))
+        counted = _counted(schema, rows)
+        axes = tuple(self._axis(column, counted) for column in drawn_columns(schema))
         for axis in axes:
             most = MOST_LEVELS[values_of(axis) is None]
             if axis.size > most:
@@ -248,6 +253,7 @@ class Marginals(ModelFreeMechanism):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
+        rows = _counted(schema, rows)
         budget = self._budget_of_tables(schema)
         levels = self.levels(axes)
         for j, axis in enumerate(axes):
@@ -331,6 +337,11 @@ class Marginals(ModelFreeMechanism):
         return FittedMarginals(self, task.table, task.rows, task.rows_sd)
 
 
+def _counted(schema: Schema, rows: int) -> int:
+    """What a public number of records counts as: with weights, records of the largest weight."""
+    return rows if schema.survey is None else max(1, round(schema.survey.fewest))
+
+
 def _correlation(value: float) -> str:
     """A correlation as text, at most 1."""
     return f"{min(value, 1):.2f}"
@@ -341,52 +352,6 @@ def drawn_columns(schema: Schema) -> list[Column]:
     computed = computed_by(schema)
     drawn = [column for column in schema.columns.values() if column.name not in computed]
     return sorted(drawn, key=lambda column: not column.public)
-
-
-def auto_bins(column: Column, weight: float) -> BinRule:
-    """Default number of bins of a numeric column, or their edges, from public facts.
-
-    Up to ``UNIT_BINS`` steps of the column's grid have a bin each. Other edges of continuous
-    columns lie half-way between two values of the grid, as those of whole numbers do: an edge on a
-    value would put the value into one bin and half of its synthetic copies into another. Where the
-    bounds are wide for the values that may lie between them, some bins have equal width and the
-    others (``CURVED``) become narrower towards 0, or towards the bound nearest to it: values may be
-    spread over the bounds or crowd at one place, and public facts do not say which.
-
-    Args:
-        weight: public number of records times epsilon.
-    """
-    lower, upper = require_bounds(column)
-    width = upper - lower
-    bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
-    steps = round(width / column.step)
-    if steps <= UNIT_BINS:
-        values = np.linspace(lower, upper, steps + 1)
-        return steps + 1 if column.whole else _half_steps(column, values[:-1])
-    near, far = sorted((abs(lower), abs(upper)))
-    one_sign = lower * upper > 0
-    if column.calendar is not None:
-        return bins
-    if one_sign and far <= WIDE * near and not column.whole:
-        return _half_steps(column, np.linspace(lower, upper, bins + 1)[1:-1])
-    centre = min(max(0.0, lower), upper)
-    scale = 1.0 if column.type == "count" else near if one_sign else width / CROWDED
-    low, high = np.arcsinh((np.array([lower, upper]) - centre) / scale)
-    fine = np.linspace(low, high, POINTS + 1)
-    values = np.sinh(fine) * scale + centre
-    mixed = np.linspace(0, 1, POINTS + 1) * CURVED + (values - lower) / width * (1 - CURVED)
-    edges = np.interp(np.linspace(0, 1, bins + 1), mixed, values)
-    if not column.whole:
-        return _half_steps(column, edges[1:-1])
-    inner = np.unique(np.rint(edges))
-    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
-
-
-def _half_steps(column: Column, edges: Floats) -> list[float]:
-    """Bounds, and between them the half step of the column's grid above each edge."""
-    lower, upper = require_bounds(column)
-    inner = np.unique(np.floor(edges / column.step + NEAR) + 0.5) * column.step
-    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
 
 
 class FittedMarginals(ModelFreeFitted[counting.Measurement]):
@@ -413,12 +378,14 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         self.rho = mechanism.rho(schema)
         spent = {} if self.rho is None else {"rho": self.rho}
         self.analyses = mechanism.analyses(schema)
-        formulas = {"keep": [analysis.text for analysis in self.analyses]}
-        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **formulas, **spent})
+        asked: dict[str, Any] = {"keep": [analysis.text for analysis in self.analyses]}
+        if schema.survey is not None:
+            asked["survey"] = schema.survey.to_plain()
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **asked, **spent})
         self._after = self.structure.after(self.analyses)
         used = sorted({name for analysis in self.analyses for name in analysis.names})
-        self.counts = counting.counts_of(table, self.cells, [schema[name] for name in used])
-        self.rows, self._rows_sd = rows, rows_sd
+        self.counts = counts_of(table, self.cells, [schema[name] for name in used])
+        self.rows, self._rows_sd, self._survey = rows, rows_sd, schema.survey
         self._modes: tuple[counting.Measurement, RowMaker] | None = None
         # Without public columns nothing here may have the length of the records, which can be
         # confidential. With them, rows are sorted: the order of the file is not public.
@@ -446,11 +413,14 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def draw_private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.neighbours]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
+        n, n_sd = self.rows, self._rows_sd
+        if self._survey is not None:
+            most = n + 2 * n_sd if math.isfinite(n_sd) else n
+            n, budget = effective_records(self.counts.squares()[0], self._survey, most, budget)
+            n_sd = math.inf
         counts_budget = budget.of(1 - KEEP) if self.analyses else budget
-        measured = counting.Measurement.of(
-            self.counts, self.columns, self.rows, counts_budget, self._rows_sd
-        )
-        parts = BudgetParts.of(self.columns, self.rows, counts_budget)
+        measured = counting.Measurement.of(self.counts, self.columns, n, counts_budget, n_sd)
+        parts = BudgetParts.of(self.columns, n, counts_budget)
         rows = len(self.public_codes) or min(max(self.rows, _FEWEST), _MOST)
         if parts.refined:
             maker = self._interim(measured)
@@ -481,7 +451,8 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         return fitted
 
     def told(self, output: counting.Measurement) -> dict[str, int]:
-        return {"estimated_records": output.n} if output.n_sd else {}
+        name = "estimated_records" if self._survey is None else "effective_records"
+        return {name: output.n} if output.n_sd else {}
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator

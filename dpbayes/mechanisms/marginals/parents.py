@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
-from dpbayes.mechanisms.marginals.counting import Measurement, Some
+from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import Some
 from dpbayes.mechanisms.marginals.groups import Groups
 from dpbayes.mechanisms.marginals.relations import (
     Conditional,

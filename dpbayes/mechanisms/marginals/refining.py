@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
-from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
+from dpbayes.mechanisms.marginals.budget import BudgetSplit
 from dpbayes.mechanisms.marginals.groups import MOST, UNORDERED, Groups, make_groups
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
 
@@ -176,10 +176,8 @@ def refine(
 ) -> Refinement:
     """Choose pairs by noisy scores, and count them on fine groups.
 
-    Sensitivity: a score is half the L1 distance of the exact table from the modelled one, which is
-    a function of noisy counts. Added or removed, a record changes one cell by 1, and so the score
-    by at most 1/2; changed, it changes two cells, and the score by at most 1. In units of 1/2 these
-    are ``moves``, as ``BudgetSplit.moments`` expects. Distances are whole multiples of 1/UNIT.
+    Sensitivity: a score is a ``BudgetSplit.distance`` from the modelled table, which is a function
+    of noisy counts.
 
     Args:
         counts: exact tables of the records.
@@ -236,9 +234,7 @@ def _gains(
     gains, sd = [], budget.sd(share)
     for table, other in zip(exact, modelled, strict=True):
         expected = n / rows * other
-        units = np.rint(UNIT * expected).astype(np.int64)
-        distance = np.abs(UNIT * table - units).sum()
-        score = float(budget.moments(np.array([distance]), part)[0]) / 2
+        score = budget.distance(table, np.asarray(expected), part)
         chance = np.sqrt(2 / np.pi * expected * (1 + n / rows)).sum() / 2
         noise = _KEPT * np.minimum(2 * expected, sd).sum() / 2
         gains.append(score - chance - noise)

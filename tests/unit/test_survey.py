@@ -1,0 +1,272 @@
+"""Sampling weights: declaration, validation, counts by weight, and what a record costs."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.evaluate.exact import audit_exact
+from dpbayes.mechanisms.marginals.budget import UNIT
+from dpbayes.mechanisms.marginals.weighting import PARTS, in_units, squares
+from dpbayes.planning.plan import make_plan
+from dpbayes.report.whole import Whole, contingency, joint_utility, tables_of
+from dpbayes.schema.editors import json_schema
+from tests.asking import Asked
+
+ENTRY = {"weights": "wt", "population": 30_000, "largest": 50}
+COLUMNS = {
+    "age": {"type": "count", "lower": 18, "upper": 90},
+    "works": {"type": "binary", "levels": ["no", "yes"]},
+    "area": {"type": "categorical", "levels": ["north", "south", "west"]},
+}
+
+
+def schema(rows=1600, keep=(), columns=COLUMNS, **entry):
+    tree = {"rows": rows, "survey": {**ENTRY, **entry}, "columns": columns}
+    return dpb.Schema.from_dict({**tree, "keep": list(keep)} if keep else tree)
+
+
+def survey_records(n, seed=0):
+    """People of whom the old are in the sample more often, and work less."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 91, n)
+    works = np.where(rng.random(n) < np.where(age < 60, 0.8, 0.2), "yes", "no")
+    area = rng.choice(["north", "south", "west"], n)
+    return pd.DataFrame(
+        {"age": age, "works": works, "area": area, "wt": np.where(age < 60, 40.0, 5.0)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"population": 0}, "population = 0 must be a number above 0"),
+        ({"population": True}, "population = True must be a number"),
+        ({"largest": float("nan")}, "largest = nan must be a number"),
+        ({"largest": 40_000}, "more than the population of 30,000"),
+        ({"deff": 1000}, "deff = 1000 must be from"),
+        ({"weights": 3}, "weights"),
+        ({"strata": "area"}, "must name the column of weights"),
+        ({"weights": "age"}, "the weights 'age' are not released"),
+        ({"largest": 10}, "1,600 records of a weight up to 10 represent 16,000 units at most"),
+    ],
+)
+def test_wrong_entries_are_refused(change, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        schema(**change)
+
+
+@pytest.mark.parametrize("missing", ["weights", "population", "largest"])
+def test_each_public_fact_is_needed(missing):
+    entry = {key: value for key, value in ENTRY.items() if key != missing}
+    with pytest.raises(dpb.SchemaError, match="must name the column of weights"):
+        dpb.Schema.from_dict({"columns": COLUMNS, "survey": entry})
+
+
+def test_a_schema_file_keeps_the_survey(tmp_path):
+    for entry in ({}, {"deff": 1.5}):
+        declared = schema(**entry)
+        declared.to_toml(tmp_path / "survey.toml")
+        assert dpb.Schema.from_toml(tmp_path / "survey.toml") == declared
+    assert set(json_schema()["properties"]["survey"]["properties"]) == {*ENTRY, "deff"}
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf"), "many", None])
+def test_records_need_weights(weight):
+    records = survey_records(50).astype({"wt": object})
+    records.loc[3, "wt"] = weight
+    with pytest.raises(dpb.DataError, match="column 'wt'"):
+        schema().validate(records)
+    with pytest.raises(dpb.DataError, match="column 'wt' of the schema is not in the data"):
+        schema().validate(records.drop(columns="wt"))
+
+
+def test_chunks_are_refused_with_the_words_for_a_whole_table():
+    records = survey_records(60)
+    records.loc[[3, 41], "wt"] = -1.0
+    records.loc[50, "age"] = 17
+    parts = dpb.Chunks.of(lambda: [records[:20], records[20:]])
+    words = []
+    for data in (records, parts):
+        with pytest.raises(dpb.DataError) as caught:
+            dpb.Synthesizer(schema(), dpb.Marginals(1)).table(data)
+        words.append(str(caught.value))
+    assert words[0] == words[1]
+
+
+def test_large_weights_are_cut_and_small_ones_stay():
+    records = survey_records(4).assign(wt=[0.0, 1.5, 50.0, 4000.0])
+    assert schema().validate(records)["wt"].tolist() == [0.0, 1.5, 50.0, 50.0]
+
+
+def test_only_mechanisms_that_weigh_take_weights():
+    for name in dpb.mechanisms.MECHANISMS:
+        kind = dpb.mechanisms.MECHANISMS[name]
+        if kind.weighs or not kind.takes("epsilon") or kind.needs_model:
+            continue
+        with pytest.raises(dpb.SchemaError, match="has no use for sampling weights"):
+            dpb.Synthesizer(schema(), kind(epsilon=1.0))
+    public = {**COLUMNS, "area": {**COLUMNS["area"], "public": True}}
+    with pytest.raises(dpb.SchemaError, match="cannot represent the population"):
+        dpb.Synthesizer(schema("public", columns=public), dpb.Marginals(1))
+
+
+def test_counts_are_sums_of_weights_and_no_record_counts_more_than_one():
+    records = survey_records(500)
+    fitted = dpb.Synthesizer(schema(), dpb.Marginals(1)).fit(records).fitted
+    units = in_units(np.minimum(records["wt"].to_numpy() / 50, 1))
+    by_level = fitted.counts.margins()
+    works = (records["works"] == "yes").to_numpy()
+    assert by_level[1].tolist() == [units[~works].sum(), units[works].sum()]
+    (table,) = fitted.counts.tables([(1, 2)], [np.arange(73), np.arange(2), np.arange(3)])
+    assert table[1, 0] == units[works & (records["area"] == "north").to_numpy()].sum()
+    assert max(units) <= UNIT
+    squared, rest = squares(units)
+    assert squared + rest == units.sum()
+    assert squared / UNIT == pytest.approx(((units / UNIT) ** 2).sum(), rel=1e-5)
+
+
+def test_parts_count_as_the_whole_table():
+    records = survey_records(300)
+    kept = schema(keep=["works ~ age"])
+    synthesizer = dpb.Synthesizer(kept, dpb.Marginals(1))
+    parts = dpb.Chunks.of(lambda: [records[:70], records[70:71], records[71:]])
+    made = [
+        synthesizer.with_settings(dpb.SamplerSettings(seed=3)).fit(data).sample(1, seed=3)
+        for data in (records, parts)
+    ]
+    assert made[0].datasets[0].equals(made[1].datasets[0])
+    assert made[0].settings == made[1].settings
+
+
+NEIGHBOURS = [("young", 50.0), ("young", 20.0), ("old", 50.0), ("old", 0.0)]
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+@pytest.mark.parametrize("most_columns", [3, 8])
+def test_the_exact_loss_of_a_record_with_any_weight(adjacency, delta, most_columns):
+    """Neighbours are asked the same, and noise tells no more than is claimed, exactly."""
+    more = {f"c{i}": COLUMNS["works"] for i in range(most_columns - 3)}
+    kept = schema(200, ["works ~ age + area"], {**COLUMNS, **more}, population=2000)
+    mechanism = dpb.Marginals(1, adjacency=adjacency, delta=delta)
+    synthesizer = dpb.Synthesizer(kept, mechanism)
+    records = survey_records(200).assign(**{name: "no" for name in more})
+    records["wt"] = np.resize([50.0, 1.0, 12.5], 200)
+    claim = synthesizer.guarantee().loss
+
+    def asked(data, answers=None):
+        noise = Asked(1, answers)
+        fitted = synthesizer.fit(data).fitted
+        output = fitted.draw_private(noise)
+        return noise, fitted.told(output)
+
+    first, told = asked(records)
+    pure = delta == 0 or mechanism.rho(kept) is None
+    assert {how for *_, how in first.questions} == {"counts" if pure else "gaussian"}
+    worst = 0.0
+    rest = records.drop(index=0)
+    for kind, weight in NEIGHBOURS:
+        age, works = (18, "yes") if kind == "young" else (90, "no")
+        other = {"age": age, "works": works, "area": "west", "wt": weight}
+        other |= {name: works for name in more}
+        if adjacency == "substitution":
+            table = pd.concat([pd.DataFrame([other]), rest], ignore_index=True)
+        else:
+            table = pd.concat([records, pd.DataFrame([other])], ignore_index=True)
+        again, told_too = asked(table, first.answers)
+        assert told == told_too
+        worst = max(worst, first.loss_beside(again, pure=pure))
+    removed, _ = asked(rest, first.answers)
+    if adjacency == "add-remove":
+        worst = max(worst, first.loss_beside(removed, pure=pure))
+    bound = claim if adjacency == "add-remove" else claim.substitution()
+    limit = bound.epsilon if pure else bound.rho
+    assert 0.4 * limit < worst <= limit
+
+
+def test_the_audit_tries_the_largest_weight():
+    synthesizer = dpb.Synthesizer(schema(200, population=2000), dpb.Marginals(1))
+    records = survey_records(200)
+    result = audit_exact(synthesizer, records)
+    assert not result.violated
+    assert 0.9 < result.share <= 1
+
+
+def test_synthetic_rows_represent_the_population():
+    """The mean age of the sample is 54, that of the population 42; sds are of 20 data sets."""
+    records = survey_records(3000)
+    weighted = float(np.average(records["age"], weights=records["wt"]))
+    population = float(records["wt"].sum())
+    declared = schema(3000, population=population)
+    release = dpb.Synthesizer(declared, dpb.Marginals(1)).fit(records).sample(1)
+    made = release.datasets[0]
+    assert list(made) == list(COLUMNS)
+    assert len(made) == 3000
+    assert abs(made["age"].mean() - weighted) < 3
+    assert records["age"].mean() - weighted > 10
+    effective = population**2 / (records["wt"] ** 2).sum()
+    assert release.settings["effective_records"] == pytest.approx(effective, rel=0.1)
+    assert release.settings["survey"]["population"] == population
+    assert any("largest sampling weight" in text for text in release.guarantee.assumptions)
+
+
+def test_a_design_effect_lowers_the_effective_number():
+    records = survey_records(3000)
+    population = float(records["wt"].sum())
+    numbers = []
+    for deff in (1.0, 2.0):
+        declared = schema(3000, population=population, deff=deff)
+        release = dpb.Synthesizer(declared, dpb.Marginals(3)).fit(records).sample(1)
+        numbers.append(release.settings["effective_records"])
+    assert numbers[0] / numbers[1] == pytest.approx(2.0, rel=0.1)
+
+
+def test_comparisons_weigh_the_records():
+    records = survey_records(2000)
+    declared = schema(2000)
+    weights = records["wt"] / records["wt"].sum()
+    rng = np.random.default_rng(5)
+    same = records.iloc[rng.choice(2000, 20_000, p=weights)].drop(columns="wt")
+    whole = Whole.of(declared, records, same)
+    share = float(weights[records["works"] == "yes"].sum())
+    table = contingency(whole, ["works"])
+    assert table.loc[table["works"] == "yes", "records, %"].item() == pytest.approx(
+        100 * share, abs=0.05
+    )
+    measures = joint_utility(whole).set_index("measure")
+    assert measures.loc["total variation, 1 at once", "mean"] < 0.02
+    assert not measures.index.str.startswith("pMSE").any()
+    assert len(tables_of(whole).original) == 20_000
+    assert whole.size == pytest.approx(records["wt"].sum() ** 2 / (records["wt"] ** 2).sum())
+
+
+def test_a_record_without_weight_is_never_represented():
+    records = survey_records(100)
+    records.loc[records["works"] == "yes", "wt"] = 0.0
+    shown = schema().at_equal_weights(schema().validate(records))
+    assert len(shown) == 1000
+    assert set(shown["works"]) == {"no"}
+    records["wt"] = 0.0
+    assert schema().at_equal_weights(schema().validate(records)).empty
+
+
+def test_a_table_whose_weights_are_all_zero_is_synthesised():
+    records = survey_records(100).assign(wt=0.0)
+    release = dpb.Synthesizer(schema(600), dpb.Marginals(1)).fit(records).sample(2)
+    assert [len(data) for data in release.datasets] == [600, 600]
+
+
+def test_a_plan_makes_up_weights():
+    plan = make_plan(schema(1600), 1600, totals=(1.0,), runs=1)
+    assert set(plan.expected) == {"marginals"}
+    assert "sampling weights" in plan.refused["laplace"]
+    (expected,) = plan.expected["marginals"]
+    assert 0 < expected.accuracy.columns < 0.3
+
+
+def test_weights_cost_least_that_is_enough():
+    assert list(PARTS) == sorted(PARTS)
+    assert json.dumps(schema().survey.to_plain())
