@@ -17,7 +17,7 @@ from dpbayes.mechanisms.base import Findings
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, shown
-from dpbayes.planning.population import Population
+from dpbayes.planning.population import Population, schema_of
 from dpbayes.planning.trial import between_samples, distances
 from dpbayes.plots import charts
 from dpbayes.report.utility_warnings import UNCLAMPED, distance, lost
@@ -79,7 +79,8 @@ class Explorer:
 
         The number of rows has no noise here, and the records need no identifier.
         """
-        return replace(synthesizer, schema=self.population.schema, mechanism=synthesizer.spent)
+        schema = schema_of(self.population.schema, self.table)
+        return replace(synthesizer, schema=schema, mechanism=synthesizer.spent)
 
     def facts(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Guarantee, warnings, facts and command of settings, from public facts, without a try."""

@@ -61,6 +61,18 @@ _THIN = (
     "of numbers were covered in 0 to 82% of runs with 3 to 10 records to a cell at ε = 1. Use "
     "fewer bins or levels, or mechanism 'marginals'"
 )
+_BINNED = (
+    "numbers are spread evenly over the bins, and noise and prior fill empty ones: with 15 to 70 "
+    "records to a cell means of skewed incomes were 6 to 35% too high and covered in 0 to 5% of "
+    "runs, of ages in 75% (4,000 records, ε = 1). Shares of levels are covered. For numbers use "
+    "mechanism 'marginals'"
+)
+_NORMAL = (
+    "{names} came from a normal distribution, and draws beyond the bounds were moved to them: "
+    "where many values lie near a bound, means are shifted (of skewed incomes by 2%, covered in 45 "
+    "to 60% of 40 runs of 4,000 records). Of columns that are about normal, well inside of their "
+    "bounds, they are covered"
+)
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
     "sets does not show a shift. No study has the coverage of these intervals: do not trust a "
@@ -128,6 +140,10 @@ def _of_private_draw(fit: Mapping[str, Any], records: int | None) -> str | None:
         return _GRIDDED
     if records is not None and records < FEWEST_TO_A_CELL * fit.get("cells", 1):
         return _THIN.format(fewest=FEWEST_TO_A_CELL)
+    if any(isinstance(edges, list) for edges in fit.get("bins", {}).values()):
+        return _BINNED
+    if fit.get("normal"):
+        return _NORMAL.format(names=", ".join(map(repr, fit["normal"])))
     return None
 
 

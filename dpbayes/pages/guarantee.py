@@ -20,6 +20,7 @@ SETTINGS = {  # what readers see in place of the key
     "estimated_records": "number of records, estimated from the noisy counts",
     "effective_records": "number of equally weighted records that the weighted ones are worth",
     "survey": "sampling weights of the records, and what is public about them",
+    "normal": "columns that are drawn from a normal distribution",
     "keep": "regressions that the data should preserve",
     "cut": "posterior cut off where simulated records say little",
     "draw": "what each data set is drawn from",

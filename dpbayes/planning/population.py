@@ -13,7 +13,7 @@ from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.structure import AGAIN, Structure, Walk
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.rows import Rows
+from dpbayes.schema.rows import PUBLIC, Rows
 
 COMMON = 0.2  # squared loading of every column on a factor that all of them share
 SKEW = (1.5, 4.0)  # parameters of the beta distribution of numbers between their bounds
@@ -26,7 +26,7 @@ class Population:
     """A population to draw samples of records from: public records, or made-up people.
 
     Attributes:
-        schema: columns and rules of the records.
+        schema: columns, rules and weights of the records, and whether their number is public.
         reference: the reference records as read, or None for made-up people.
     """
 
@@ -36,10 +36,12 @@ class Population:
     @classmethod
     def of(cls, schema: Schema, reference: pd.DataFrame | None) -> Population:
         """Make a population; DataError if reference records do not fit the schema, or are none."""
-        plain = Schema(schema.columns, Rows(), schema.rules, keep=schema.keep, survey=schema.survey)
+        plain = Schema(
+            schema.columns, schema.rows, schema.rules, keep=schema.keep, survey=schema.survey
+        )
         if reference is None:
             return cls(plain)
-        plain.validate(reference)
+        replace(plain, rows=PUBLIC).validate(reference)
         return cls(plain, reference)
 
     def sample(self, rows: int, seed: int) -> pd.DataFrame:
@@ -60,6 +62,20 @@ class Population:
         available = len(self.reference)
         positions = rng.choice(available, rows, replace=again or rows > available)
         return self.reference.iloc[positions].reset_index(drop=True)
+
+
+def schema_of(schema: Schema, table: pd.DataFrame) -> Schema:
+    """Schema for a trial on a table: it declares the number of rows, if that is not public.
+
+    Weights, if it has some, add up to its own population. Nothing of the table is confidential.
+    """
+    rows, survey = schema.rows, schema.survey
+    if not rows.public:  # a mechanism then counts the records, which takes a part of its ε
+        rows = Rows.parse(len(table))
+    if survey is not None:
+        total = max(float(survey.typed(table[survey.weights]).sum()), survey.largest)
+        survey = replace(survey, population=total)
+    return replace(schema, rows=rows, survey=survey)
 
 
 def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFrame:

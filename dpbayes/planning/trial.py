@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +15,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.marginals.analyses import Analysis
-from dpbayes.planning.population import Population
+from dpbayes.planning.population import Population, schema_of
 from dpbayes.report.whole import Whole, tables_of
 from dpbayes.schema import Schema
 from dpbayes.schema.rules import numbers_of
@@ -72,21 +72,12 @@ def try_out(
     by_run, kept = [], []
     for run, table in enumerate(tables):
         number = min(datasets, KEPT if analyses else 2)
-        synthesizer = Synthesizer(_of_sample(schema, table), mechanism)
+        synthesizer = Synthesizer(schema_of(schema, table), mechanism)
         made = synthesizer.fit(table).sample(number, seed=SEEDS + run).datasets
         each = [distances(schema, table, synthetic) for synthetic in made[:2]]
         by_run.append(np.mean(each, axis=0))
         kept += [off for a in analyses if (off := _off(a, schema, table, made)) is not None]
     return Accuracy.of(np.array(by_run), kept)
-
-
-def _of_sample(schema: Schema, table: pd.DataFrame) -> Schema:
-    """Schema of a table whose weights, if it has some, add up to less than the population."""
-    survey = schema.survey
-    if survey is None:
-        return schema
-    total = max(float(survey.typed(table[survey.weights]).sum()), survey.largest)
-    return replace(schema, survey=replace(survey, population=total))
 
 
 def _off(

@@ -535,7 +535,10 @@ def _bound(model: ModelChoice | Model | None, schema: Schema) -> Model | None:
         return None
     if not isinstance(model, Model):
         return model.on(schema)
-    if _columns_and_rules(model.schema) != _columns_and_rules(schema):
+    if (list(model.schema.columns.items()), model.schema.rules) != (
+        list(schema.columns.items()),
+        schema.rules,
+    ):
         raise GuaranteeError(
             "the model was made for other columns or rules than those of this schema, and would "
             "use them as declared there: give the choice of a model, such as Regression(...)."

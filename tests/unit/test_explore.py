@@ -111,6 +111,14 @@ def test_a_try_has_the_noise_that_is_left_for_a_record():
     assert away[1] > 2 * away[0]  # fifty times the noise: about .4 and .1
 
 
+def test_a_try_pays_for_the_number_of_records_where_that_is_not_public():
+    schema = dpb.Schema({"ill": SCHEMA["ill"]})
+    explorer = Explorer(schema, None, reference()[["ill"]])
+    asked = dpb.Synthesizer(schema, dpb.Modips(1, model="bernoulli"))
+    fit = explorer._fitted(explorer._tried(asked), lambda _: None)
+    assert fit.fitted.budget == {"count": 0.5, "records": 0.5}
+
+
 def test_a_try_without_a_posterior():
     steps = []
     explorer = Explorer(SCHEMA, None, reference(), 300, ("--schema s.toml", "--formula f"))

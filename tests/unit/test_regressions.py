@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import dpbayes as dpb
 from dpbayes.core.errors import InferenceError
 from dpbayes.inference import RULES, analyse, combine
 from dpbayes.inference.analysis import ReleasedData, of_one, share_posterior
@@ -164,9 +165,22 @@ def test_every_interval_that_no_rule_covers_says_so():
     of_cells = {"draw": "sbs", "cells": 20}
     assert uncovered("modips", of_cells | {"public_rows": 300}) is None
     assert "records to a cell" in uncovered("modips", of_cells | {"public_rows": 299})
+    binned = {"draw": "sbs", "cells": 2, "bins": {"wage": [0.0, 1.0, 9.0]}, "public_rows": 10**6}
+    assert "spread evenly over the bins" in uncovered("modips", binned)
+    assert uncovered("modips", binned | {"bins": {"ill": None}}) is None
+    assert "'wage' came from a normal" in uncovered("modips", {"draw": "sbs", "normal": ["wage"]})
     chosen = {"fits": [{}, of_cells], "public_rows": 299}
     assert "records to a cell" in uncovered("modips-choice", chosen)
     assert "the clamp shifts coefficients" in uncovered("modips", {"stages": [{}]})  # draw=clamped
+
+
+def test_models_without_cells_are_not_judged_by_cells():
+    """The number of cells of a grid, which draws by statistics have not, stood in the settings."""
+    schema = dpb.Schema({"ill": dpb.Column("ill", "binary", levels=("no", "yes"))})
+    records = pd.DataFrame({"ill": ["no", "yes", "no", "no"] * 25})
+    release = dpb.Synthesizer(schema, dpb.Modips(1, model="bernoulli")).fit(records).sample(5)
+    assert "cells" not in release.settings
+    assert uncovered("modips", release.settings) is None
 
 
 def test_one_data_set():

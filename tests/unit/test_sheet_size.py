@@ -16,7 +16,12 @@ TABLE = """<?xml version="1.0"?>
  xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><office:body><office:spreadsheet>
 <table:table table:name="S">{}</table:table></office:spreadsheet></office:body>
 </office:document-content>"""
+MANIFEST = """<?xml version="1.0"?>
+<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">
+<manifest:file-entry manifest:full-path="/"
+ manifest:media-type="application/vnd.oasis.opendocument.spreadsheet"/></manifest:manifest>"""
 CELL = '<table:table-cell {} office:value-type="float" office:value="1"/>'
+NAME = '<table:table-cell office:value-type="string"><text:p>x</text:p></table:table-cell>'
 ROW = "<table:table-row {}>{}</table:table-row>"
 EMPTY = '<table:table-cell table:number-columns-repeated="{}"/>'
 
@@ -32,6 +37,7 @@ def of_office(path, *rows):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
         archive.writestr("content.xml", TABLE.format("".join(rows)))
+        archive.writestr("META-INF/manifest.xml", MANIFEST)
 
 
 def binary(rows, columns):
@@ -139,8 +145,23 @@ def test_merged_cells_of_libreoffice(tmp_path):
     of_office(
         tmp_path / "a.ods", ROW.format("", merged), ROW.format("", "<table:covered-table-cell/>")
     )
-    with pytest.raises(DataError, match="has merged cells, of which only the first"):
+    with pytest.raises(DataError, match="sheet 'S' has merged cells, of which only the first"):
         dpb.read_records(tmp_path / "a.ods")
+
+
+def test_merged_cells_of_a_sheet_that_is_not_read(tmp_path):
+    merged = CELL.format('table:number-rows-spanned="2"')
+    of_office(
+        tmp_path / "a.ods",
+        ROW.format("", merged),
+        ROW.format("", "<table:covered-table-cell/>"),
+        '</table:table><table:table table:name="Data">',
+        ROW.format("", NAME),
+        ROW.format("", CELL.format("")),
+    )
+    assert dpb.read_records(tmp_path / "a.ods", sheet="Data")["x"].tolist() == [1.0]
+    with pytest.raises(DataError, match="sheet 'S' has merged cells"):
+        dpb.read_records(tmp_path / "a.ods", sheet="S")
 
 
 def test_binary_workbooks():

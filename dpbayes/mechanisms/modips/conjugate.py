@@ -277,7 +277,7 @@ class FittedNormal(Scalar[tuple[Floats, Floats]]):
             *normal_statistics(values, self.bounds, rows, most),
             *number_statistics(schema, records),
         ]
-        self.settings = {}
+        self.settings = {"normal": [self.column.name]}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> tuple[Floats, Floats]:
         return draw_normal(*self._by(number_of_records(sanitised, self.rows), sanitised), rng)

@@ -184,7 +184,11 @@ class FittedGlom(FittedStatistics[Mapping[str, Floats]]):
             *moment_statistics(self.numeric, z, cell, self.cells.size, most),
         ]
         self.known = schema.rows.public
-        self.settings = {"prior": model.alpha, "cells": self.cells.size}
+        self.settings = {
+            "prior": model.alpha,
+            "cells": self.cells.size,
+            "normal": [column.name for column in self.numeric],
+        }
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Floats]:
         counts = sanitised["counts"]

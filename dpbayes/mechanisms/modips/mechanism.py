@@ -249,7 +249,9 @@ class Modips(ModelFreeMechanism):
         parts, scales = self.budget(schema, fitted), {}
         for s in fitted.statistics:
             scale = self._scale(s, parts[s.name])
-            scales[s.name] = scale / rows if s.integer else scale
+            # A single number is in the column's own unit; entries of others are at most 1.
+            most = s.reach("add-remove") if np.size(s.value) == 1 else 1.0
+            scales[s.name] = scale / (rows * most) if s.integer else scale
         name, worst = max(scales.items(), key=lambda item: item[1])
         cells = TableCells.of(schema, rows)
         facts = {"cells": cells.size, "records per cell": rows / cells.size, "noise": worst}
@@ -335,6 +337,9 @@ class FittedModel(ModelFreeFitted[Parameters]):
         if mechanism.draw != "sbs":
             settings |= {"bound": mechanism.bound, "cells": mechanism.cells}
         super().__init__(mechanism, schema, settings)
+        if mechanism.draw == "sbs":  # it has no grid
+            grid = {"bound", "cells", "samples"} - set(model.settings)
+            self.settings = {k: value for k, value in self.settings.items() if k not in grid}
 
     def draw_private(self, noise: Noise) -> Parameters:
         how = self.mechanism

@@ -359,7 +359,11 @@ class FittedSequence(FittedStatistics[Sanitised]):
         named = [(s, step.column.name) for step in steps for s in step.statistics(records)]
         self.statistics = [s for s, _ in named]
         self._parts = {s.name: column for s, column in named}
-        self.settings = {"ridge": ridges(steps), "order": [step.column.name for step in steps]}
+        self.settings = {
+            "ridge": ridges(steps),
+            "order": [step.column.name for step in steps],
+            "normal": [step.column.name for step in steps if not step.column.levels],
+        }
         self.shrunk = shrunk(steps)
 
     def part(self, name: str) -> str:
@@ -440,7 +444,11 @@ class FittedSlomag(FittedStatistics[Mapping[str, Any]]):
             *(s for step in self.steps for s in step.statistics(records)),
             *number_statistics(schema, records),
         ]
-        self.settings = {"ridge": ridges(self.steps), "order": [s.column.name for s in self.steps]}
+        self.settings = {
+            "ridge": ridges(self.steps),
+            "order": [s.column.name for s in self.steps],
+            "normal": [column.name for column in self.numeric],
+        }
         self.shrunk = shrunk(self.steps)
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def read(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     check_ends(file.where, schema)
     calamine = needed("python_calamine", file.where)
     with file.seekable() as stream, parsed(file.where):
-        check_sheets(stream, file.where)
+        check_sheets(stream, file.where, reading.sheet)
         try:
             book = calamine.load_workbook(stream)
             name, rows, merged = _sheet(file, book, reading.sheet)

@@ -21,20 +21,21 @@ _PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")  # reference of a cell, such as
 _DIMENSION = 148  # record type of a binary workbook: first and last row and column
 
 
-def check_sheets(stream: IO[bytes], where: str) -> None:
+def check_sheets(stream: IO[bytes], where: str, sheet: str | None = None) -> None:
     """Raise DataError if a sheet has more than ``MOST_CELLS`` cells, empty ones included.
 
-    So do merged cells of a LibreOffice file, which the reader does not report.
+    So do merged cells in the sheet to read of a LibreOffice file, which the reader does not report.
 
     Args:
         stream: a seekable workbook. One that is no zip file (``.xls``) is not checked, as it has
             at most 65,536 rows and 256 columns.
         where: the file, for the message.
+        sheet: the sheet to read; None for the only one that has cells.
     """
     if zipfile.is_zipfile(stream):
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
-                rows, columns = _size(archive, name, where)
+                rows, columns = _size(archive, name, where, sheet)
                 if rows * columns > MOST_CELLS:
                     raise DataError(
                         f"{where}: up to its last cell a sheet has {rows:,} rows and {columns:,} "
@@ -44,7 +45,9 @@ def check_sheets(stream: IO[bytes], where: str) -> None:
     stream.seek(0)
 
 
-def _size(archive: zipfile.ZipFile, name: str, where: str) -> tuple[int, int]:
+def _size(
+    archive: zipfile.ZipFile, name: str, where: str, sheet: str | None = None
+) -> tuple[int, int]:
     """Last row and last column of a sheet; (0, 0) for a member of the archive that is no sheet."""
     low = name.lower()
     if low.startswith("xl/worksheets/") and low.endswith(".xml"):
@@ -55,7 +58,7 @@ def _size(archive: zipfile.ZipFile, name: str, where: str) -> tuple[int, int]:
             return _of_records(stream.read(_BLOCK))
     if low == "content.xml":
         with archive.open(name) as stream:
-            return _of_tables(stream, where)
+            return _of_tables(stream, where, sheet)
     return 0, 0
 
 
@@ -115,27 +118,29 @@ def _number(content: bytes, at: int, most: int) -> tuple[int, int]:
     return number, at
 
 
-def _of_tables(stream: IO[bytes], where: str) -> tuple[int, int]:
+def _of_tables(stream: IO[bytes], where: str, sheet: str | None) -> tuple[int, int]:
     """Most rows and columns of the tables of a LibreOffice file, repeated cells included.
 
     Raises:
-        DataError: cells are merged; all but the first would be missing.
+        DataError: cells of the sheet are merged; all but the first would be missing.
     """
-    sizes = [0, 0]
+    sizes, table = [0, 0], ""
     position = {"row": 0, "repeated": 1, "column": 0}
 
     def begin(name: str, attributes: dict[str, str]) -> None:
+        nonlocal table
         kind = name.rpartition(":")[2]
         if kind == "table":
+            table = next((v for k, v in attributes.items() if k.endswith(":name")), "")
             position["row"] = 0
         elif kind == "table-row":
             position["repeated"] = _repeated(attributes, "rows")
             position["row"] += position["repeated"]
             position["column"] = 0
-        elif kind == "covered-table-cell":
+        elif kind == "covered-table-cell" and sheet in (None, table):
             raise DataError(
-                f"{where} has merged cells, of which only the first has a value. Unmerge them, and "
-                "write a value into each cell."
+                f"{where}: sheet {table!r} has merged cells, of which only the first has a value. "
+                "Unmerge them, and write a value into each cell."
             )
         elif kind == "table-cell":
             position["column"] += _repeated(attributes, "columns")
