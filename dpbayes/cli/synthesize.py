@@ -20,7 +20,7 @@ from dpbayes.cli.options import (
 )
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import GuaranteeError
-from dpbayes.inference.coverage import cut_off, too_few_declared
+from dpbayes.inference.coverage import doubts
 from dpbayes.mechanisms import Mechanism
 from dpbayes.mechanisms.base import SEVERAL
 from dpbayes.privacy.accounting import stated
@@ -165,10 +165,8 @@ def synthesize(
 
 def _tell(outcome: Outcome) -> None:
     say("\n".join(outcome.release.guarantee.lines()))
-    settings = outcome.release.settings
-    for doubt in (too_few_declared(settings), cut_off(settings)):
-        if doubt is not None:
-            say(f"{WARNING}{doubt}.")
+    for doubt in doubts(outcome.release.settings):
+        say(f"{WARNING}{doubt}.")
     made = {column.name for column in outcome.fit.synthesised}
     declared = outcome.fit.task.schema.columns.values()
     if omitted := [c.name for c in declared if not c.public and c.name not in made]:

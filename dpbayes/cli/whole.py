@@ -117,7 +117,10 @@ def utility(
     tables = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
     tables += [(text, contingency(whole, names_of(text))) for text in table or ()]
     _say(measures)
-    if measures.loc[measures["measure"].str.endswith(TREES), "mean"].isna().all():
+    if declared.survey is not None:
+        say("(records count by their sampling weights)")
+    trees = measures.loc[measures["measure"].str.endswith(TREES), "mean"]
+    if len(trees) and trees.isna().all():
         say("(trees need scikit-learn: pip install 'dpbayes[analysis]')")
     for title, rows in tables:
         say(f"\n{title}\n")

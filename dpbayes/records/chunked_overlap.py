@@ -88,7 +88,7 @@ class ChunkedIdentity(Identity):
 
     def known(self, salt: str) -> Known:
         parts = self.given.once((salt, repr(self.records.schema)), lambda: self._trace(salt))
-        n, views = len(self.records), sorted(self.records.schema.columns)
+        n, views = len(self.records), sorted(self.records.schema.read)
         enough = [v for v in views if n >= FEWEST and parts.different(v) >= DISTINCT * n]
         per_column = kept_of_column(KEPT_IN_LEDGER, len(enough))
         return Known(

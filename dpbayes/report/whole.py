@@ -53,12 +53,14 @@ class Whole:
         schema: schema of all tables.
         records, synthetic: tables of shape (n, columns) and (n', columns).
         holdout: records of the same population that the synthesis did not use, or None.
+        weights: sampling weights of the records, shape (n,), or None.
     """
 
     schema: Schema
     records: pd.DataFrame
     synthetic: pd.DataFrame
     holdout: pd.DataFrame | None = None
+    weights: pd.Series | None = None
 
     @classmethod
     def of(
@@ -75,30 +77,37 @@ class Whole:
         Raises:
             DataError: a table does not fit the schema, or has no rows.
         """
-        tables = [
-            None if table is None else of.validate(table, show_values=show_values)
-            for of, table in (
-                (schema, records),
-                (schema.released, synthetic),
-                (schema, holdout),
-            )
-        ]
-        if any(table is not None and table.empty for table in tables):
-            raise DataError("a table has no rows: there is nothing to compare.")
-        assert tables[0] is not None
-        assert tables[1] is not None
-        return cls(schema, tables[0], tables[1], tables[2])
+
+        def valid(of: Schema, table: pd.DataFrame) -> pd.DataFrame:
+            validated = of.validate(table, show_values=show_values)
+            if validated.empty:
+                raise DataError("a table has no rows: there is nothing to compare.")
+            return validated
+
+        own, made = valid(schema, records), valid(schema.released, synthetic)
+        others = None if holdout is None else valid(schema, holdout)[list(schema.columns)]
+        weights = None
+        if schema.survey is not None:
+            weights = own[schema.survey.weights]
+            if not weights.any():
+                raise DataError("all weights are 0: there is nothing to compare.")
+        return cls(schema, own[list(schema.columns)], made, others, weights)
 
     @cached_property
     def weighed(self) -> pd.DataFrame:
         """The records at equal weights, as the synthetic rows have them."""
-        return self.schema.at_equal_weights(self.records)
+        survey = self.schema.survey
+        if survey is None or self.weights is None:
+            return self.records
+        return survey.represented(self.records, self.weights)
 
     @property
     def size(self) -> float:
         """Number of records that are worth as much as these, at equal weights."""
         survey = self.schema.survey
-        return len(self.records) if survey is None else survey.effective(self.records)
+        if survey is None or self.weights is None:
+            return len(self.records)
+        return survey.effective(self.weights)
 
 
 def stated_loss(statement: Mapping[str, Any]) -> float | None:

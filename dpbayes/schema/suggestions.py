@@ -25,10 +25,19 @@ MOST_CONDITIONS = 20  # values of a column on which another may depend
 FEWEST_OF_VALUE = 5  # rows of each value, on average, from which a relation is no accident
 MOST_NUMBERS = 30  # numeric columns of which sums are looked for
 LOOKED_AT = 200  # rows in which a sum is looked for before it is tried in all
+STEEPER = 5  # least ratio of the largest sampling weight to the smallest, for a suggestion
 NEAR = 1e-9  # relative error within which numbers are equal
 _TIMES = re.compile(r"year|month|week|quarter|wave|round|period|time|date|day", re.I)
 _NAMES = re.compile(
     r"(?:^|_)(?:id|nr|pid|key|person|respondent|household|hhid)(?:$|_)|\w+id$", re.I
+)
+
+
+# Weights of survey files; weights of bodies have such names, too, so that a draft asks.
+_WEIGHTS = re.compile(
+    r"(?:^|[_.])(?:p|d|an|per|psp|fin(?:al)?|samp(?:ling)?_?|fnl)?"
+    r"(?:wt|wgt|wght|weights?)(?:ss\w*|\d*)$",
+    re.I,
 )
 
 
@@ -90,6 +99,16 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
                 "and add it to the synthetic rows?"
             )
     numeric = [n for n in used if guesses[n].entry["type"] in ("count", "continuous")]
+    for name in numeric:
+        if _WEIGHTS.search(name) and _may_weigh(by_name[name]):
+            guesses[name].notes += [
+                "A sampling weight? Then synthetic rows can represent the population, in place of "
+                "the sample: take this column out, and write",
+                "[survey]",
+                f"weights = {json.dumps(name)}",
+                "population =  # units that the weights add up to: what is public?",
+                "largest =  # weights above are cut: what is public, or enough?",
+            ]
     if len(numeric) <= MOST_NUMBERS:
         numbers = {n: pd.to_numeric(by_name[n], errors="coerce").to_numpy(float) for n in numeric}
         for name, rule in itertools.chain(_sums(numbers), _orders(numbers)):
@@ -103,6 +122,12 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         if both.any() and (a <= b)[both].all() and (a < b)[both].any():
             rule = f"{_word(first)} <= {_word(second)}"
             guesses[first].notes.append(f'True in all rows: rules = ["{rule}"]?')
+
+
+def _may_weigh(values: pd.Series) -> bool:
+    """Tell whether numbers may be sampling weights: they vary more than those of bodies."""
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    return bool((numbers >= 0).all() and numbers.max() >= STEEPER * numbers.min())
 
 
 def _section(column: str, line: str) -> tuple[str, str]:

@@ -102,29 +102,30 @@ class Survey:
         """What records count as, by checked weights: from 0 to 1, shape (n,)."""
         return np.asarray(weights.to_numpy(dtype=float) / self.largest).clip(0.0, 1.0)
 
-    def represented(self, records: pd.DataFrame) -> pd.DataFrame:
+    def represented(self, records: pd.DataFrame, weights: pd.Series) -> pd.DataFrame:
         """Repeat each record in proportion to its weight, for comparisons with released rows.
 
         By systematic sampling: a record stands in the result as often as it should, or once less
         or more. Confidential.
 
         Args:
-            records: validated records with their weights, n rows.
+            records: validated records, n rows.
+            weights: their checked weights, shape (n,).
         Returns:
-            Ten times as many rows, up to 200,000, without weights.
+            Ten times as many rows, up to 200,000.
         """
-        ends = np.cumsum(records[self.weights].to_numpy(dtype=float))
+        ends = np.cumsum(weights.to_numpy(dtype=float))
         total = ends[-1] if len(ends) else 0.0
         rows = min(REPEATED * len(records), MOST_REPEATED) if total > 0 else 0
         marks = (np.arange(rows) + 0.5) / max(rows, 1) * total
         chosen: Ints = np.searchsorted(ends, marks, side="right")
-        return records.drop(columns=self.weights).iloc[chosen].reset_index(drop=True)
+        return records.iloc[chosen].reset_index(drop=True)
 
-    def effective(self, records: pd.DataFrame) -> float:
+    def effective(self, weights: pd.Series) -> float:
         """Kish's effective number of records, divided by the design effect. Confidential."""
-        weights = records[self.weights].to_numpy(dtype=float)
-        squares = float(weights @ weights)
-        return float(weights.sum()) ** 2 / squares / self.deff if squares else 0.0
+        numbers = weights.to_numpy(dtype=float)
+        squares = float(numbers @ numbers)
+        return float(numbers.sum()) ** 2 / squares / self.deff if squares else 0.0
 
     def made_up(self, rows: int, rng: np.random.Generator) -> Floats:
         """Make up weights that add up to about the population, and vary widely, shape (rows,)."""

@@ -287,9 +287,7 @@ class Schema:
     def typed(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
         """Check and convert a part of a table as ``validate`` does, but allow it to be empty."""
         self._check_names(records, show_values)
-        needed = {n: column for n, column in self.columns.items() if not column.optional}
-        if self.survey is not None:
-            needed[self.survey.weights] = self.survey.column
+        needed = {n: column for n, column in self.read.items() if not column.optional}
         refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
         typed = {}
         for number, (name, column) in enumerate(self.columns.items()):
@@ -307,15 +305,19 @@ class Schema:
         self._check_rules(typed)
         return pd.DataFrame({**typed, **weights})
 
-    @property
-    def read(self) -> tuple[str, ...]:
-        """Names of the columns that records need: those declared, and the weights of a survey."""
-        weights = () if self.survey is None else (self.survey.weights,)
-        return (*self.columns, *weights)
+    @cached_property
+    def read(self) -> Mapping[str, Column]:
+        """Columns that records need: those declared, and the weights of a survey."""
+        if self.survey is None:
+            return self.columns
+        return {**self.columns, self.survey.weights: self.survey.column}
 
     def at_equal_weights(self, records: pd.DataFrame) -> pd.DataFrame:
         """Validated records as they compare with released rows (``Survey.represented``)."""
-        return records if self.survey is None else self.survey.represented(records)
+        if self.survey is None:
+            return records
+        weights = records[self.survey.weights]
+        return self.survey.represented(records[list(self.columns)], weights)
 
     @cached_property
     def released(self) -> Schema:

@@ -55,22 +55,28 @@ def population(n: int, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def estimates(data: pd.DataFrame) -> tuple[Vector, Vector]:
-    """Estimates of ``QUANTITIES`` and variances, shape (7,); robust ones for the regression."""
+def estimates(data: pd.DataFrame, weights: Vector | None = None) -> tuple[Vector, Vector]:
+    """Estimates of ``QUANTITIES`` and variances, shape (7,); robust ones for the regression.
+
+    Args:
+        weights: sampling weights of the rows, if they have some; variances are then those of
+            estimates from a sample that was drawn with replacement.
+    """
     age, income = (data[name].to_numpy(dtype=float) for name in ("age", "income"))
     west, job = (
         np.asarray(data[c] == v, dtype=float) for c, v in (("region", "w"), ("job", "yes"))
     )
-    n = len(data)
-    x = np.column_stack([np.ones(n), age, job])
-    slopes, *_ = np.linalg.lstsq(x, income)
-    inverse, rest = np.linalg.inv(x.T @ x), income - x @ slopes
+    w = np.full(len(data), 1 / len(data)) if weights is None else weights / weights.sum()
+    x = np.column_stack([np.ones(len(data)), age, job])
+    inverse = np.linalg.inv((x * w[:, None]).T @ x)
+    slopes = inverse @ (x.T @ (w * income))
+    rest = w * (income - x @ slopes)
     robust = inverse @ ((x * (rest**2)[:, None]).T @ x) @ inverse
-    a, b = ((v - v.mean()) / v.std() for v in (age, income))
-    correlation = float((a * b).mean())
+    a, b = ((v - w @ v) / np.sqrt(w @ (v - w @ v) ** 2) for v in (age, income))
+    correlation = float(w @ (a * b))
     influence = a * b - correlation * (a**2 + b**2) / 2
-    means = [west.mean(), job.mean(), age.mean(), income.mean(), correlation, *slopes[1:]]
-    variances = [v.var() / n for v in (west, job, age, income, influence)]
+    means = [*(w @ v for v in (west, job, age, income)), correlation, *slopes[1:]]
+    variances = [(w * (v - w @ v)) @ (w * (v - w @ v)) for v in (west, job, age, income, influence)]
     return np.array(means), np.array([*variances, *np.diag(robust)[1:]])
 
 

@@ -8,10 +8,12 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.exact import audit_exact
+from dpbayes.inference.coverage import uncovered, weights_cut
 from dpbayes.mechanisms.marginals.budget import UNIT
 from dpbayes.mechanisms.marginals.weighting import PARTS, in_units, squares
 from dpbayes.planning.plan import make_plan
-from dpbayes.report.whole import Whole, contingency, joint_utility, tables_of
+from dpbayes.report.whole import Whole, contingency, joint_utility, risk, tables_of
+from dpbayes.schema.draft import guesses, text
 from dpbayes.schema.editors import json_schema
 from tests.asking import Asked
 
@@ -251,6 +253,52 @@ def test_a_record_without_weight_is_never_represented():
     assert set(shown["works"]) == {"no"}
     records["wt"] = 0.0
     assert schema().at_equal_weights(schema().validate(records)).empty
+    with pytest.raises(dpb.DataError, match="all weights are 0"):
+        Whole.of(schema(), records, records.drop(columns="wt"))
+
+
+def test_attacks_are_on_records_whatever_their_weight():
+    records = survey_records(200)
+    declared = schema(200, population=2000)
+    whole = Whole.of(declared, records, records.drop(columns="wt"), records[100:])
+    measures = risk(whole, ["age", "works"], "area", None).set_index("measure")
+    assert measures.loc["false match rate", "synthetic"] == 0
+    assert list(whole.records) == list(COLUMNS)
+
+
+def test_weights_are_read_as_numbers(tmp_path):
+    """A column that no table [columns...] declares, with a decimal comma, is not left out."""
+    records = survey_records(20).assign(wt=lambda d: d["wt"] + 0.5)
+    records.to_csv(tmp_path / "a.csv", sep=";", decimal=",", index=False)
+    said = []
+    read = dpb.read_records(tmp_path / "a.csv", schema(), say=said.append)
+    assert schema().validate(read)["wt"].tolist() == records["wt"].tolist()
+    assert not any("left out" in line for line in said)
+
+
+def test_a_draft_asks_for_weights():
+    records = survey_records(60).rename(columns={"wt": "pweight"})
+    records["pweight"] += np.arange(60) / 7
+    bodies = records.assign(pweight=50 + np.arange(60.0) / 3)
+    drafted = text(guesses(records))
+    assert '# weights = "pweight"' in drafted
+    for plain in (records.rename(columns={"pweight": "height"}), bodies):
+        assert "sampling weight" not in text(guesses(plain))
+
+
+def test_cut_weights_are_said():
+    """Of the population 58 % lies below the largest weight: 10 of 40 and 5 of 5 count."""
+    records = survey_records(3000)
+    population = float(records["wt"].sum())
+    declared = schema("noisy", population=population, largest=10)
+    release = dpb.Synthesizer(declared, dpb.Marginals(3)).fit(records).sample(1)
+    share = np.minimum(records["wt"], 10).sum() / population
+    assert release.settings["weight_counted"] == pytest.approx(share, abs=0.02)
+    assert f"represent about {release.settings['weight_counted']:.0%}" in uncovered(
+        "marginals", release.settings
+    )
+    assert weights_cut({"weight_counted": 0.96}) is None
+    assert weights_cut({}) is None
 
 
 def test_a_table_whose_weights_are_all_zero_is_synthesised():

@@ -64,6 +64,8 @@ class Measurement:
         answers: noisy sums for the analyses to preserve.
         refinement: tables of some pairs on fine groups; None where none could be counted.
         n_sd: sd of the estimate ``n``; 0 where it is public.
+        stands_for: number of equally weighted records for one of the largest weight
+            (``BudgetSplit``); 1 without weights.
     """
 
     n: int
@@ -80,6 +82,7 @@ class Measurement:
     answers: tuple[Answer, ...] = ()
     refinement: Refinement | None = None
     n_sd: float = 0.0
+    stands_for: float = 1.0
 
     @classmethod
     def of(
@@ -146,8 +149,9 @@ class Measurement:
         noisy = {t: budget.counts(c, part) for t, c in zip(triples, of_three, strict=True)}
         noise = budget.sd(part) if triples else 0.0
         return cls(
-            n, columns, fine, sds, tables, sd, groups, noisy, noise, merged, uncounted, n_sd=n_sd
-        )
+            n, columns, fine, sds, tables, sd, groups, noisy, noise, merged, uncounted, n_sd=n_sd,
+            stands_for=budget.stands_for,
+        )  # fmt: skip
 
     def asking(
         self,

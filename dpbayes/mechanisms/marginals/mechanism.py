@@ -450,9 +450,11 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         fitted.settings = {**self.settings, "draw": draw}
         return fitted
 
-    def told(self, output: counting.Measurement) -> dict[str, int]:
-        name = "estimated_records" if self._survey is None else "effective_records"
-        return {name: output.n} if output.n_sd else {}
+    def told(self, output: counting.Measurement) -> dict[str, int | float]:
+        if self._survey is not None:
+            counted = output.n / output.stands_for / self._survey.fewest
+            return {"effective_records": output.n, "weight_counted": round(counted, 3)}
+        return {"estimated_records": output.n} if output.n_sd else {}
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator

@@ -232,7 +232,7 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
     width = len(names)
     rows = first_empty = 0
     line = reader.line_num + layout.skipped
-    declared = () if schema is None else schema.columns
+    declared = () if schema is None else schema.read
     if any(_breaks(name) and name.strip() not in declared for name in names):
         raise DataError(
             f"{file.where}: a name in its first line goes over several lines and is no declared "
@@ -287,7 +287,7 @@ def _check_breaks(
     A field that begins with a stray quotation mark holds all records up to the next such mark.
     Without a schema no level is declared.
     """
-    columns = {} if schema is None else schema.columns
+    columns = {} if schema is None else schema.read
     for number, (name, field) in enumerate(zip(layout.header, row, strict=False), start=1):
         column = columns.get(name.strip())
         if _breaks(field) and (column is None or field not in column.levels):
@@ -319,7 +319,7 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> F
         raise DataError(f"{file.where}: its first line has {LONGEST:,} characters or more.")
     sep_line = _TOLD.fullmatch(first)
     separator = _separator(how.separator) or (sep_line.group(1) if sep_line else None)
-    declared = set() if schema is None else set(schema.columns)
+    declared = set() if schema is None else set(schema.read)
     best = FileLayout(encoding, int(bool(sep_line)), separator or ",", [])
     score = (-1, -1)
     failure = None
@@ -462,7 +462,7 @@ def _numeric(frame: pd.DataFrame, schema: Schema | None) -> Numeric:
     if schema is not None:
         numbers = {
             name: list(column.missing)
-            for name, column in schema.columns.items()
+            for name, column in schema.read.items()
             if column.calendar is None
             and not any(isinstance(level, str) for level in column.levels)
         }

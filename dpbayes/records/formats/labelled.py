@@ -154,7 +154,7 @@ def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> p
     """
     changed = {}
     for name, known in labels.items():
-        column = None if schema is None else schema.columns.get(name)
+        column = None if schema is None else schema.read.get(name)
         if column is not None and not column.levels:
             continue
         levels = None if column is None else set(map(level_text, column.levels))

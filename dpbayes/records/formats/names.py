@@ -17,7 +17,7 @@ NO_SELECT = "`query` must be a SELECT, or a table's name."
 
 def may_be_empty(schema: Schema | None) -> bool:
     """True if a record may have no value at all, as every declared column may be missing."""
-    return schema is not None and all(column.optional for column in schema.columns.values())
+    return schema is not None and all(column.optional for column in schema.read.values())
 
 
 def check_ends(where: str, schema: Schema | None) -> None:

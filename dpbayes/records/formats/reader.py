@@ -192,12 +192,12 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
     Names are shown only if all declared columns are there: otherwise the first line may be a record
     and no header.
     """
-    if schema is None or not set(schema.columns) <= set(names):
+    if schema is None or not set(schema.read) <= set(names):
         return
     dropped = [repr(name) for name in names if name in schema.identifiers]
     if dropped:
         say(f"Identifiers, dropped: {listed(dropped, MOST_NAMES)}.")
-    known = {*schema.columns, *schema.identifiers}
+    known = {*schema.read, *schema.identifiers}
     others = [repr(name) for name in names if name not in known]
     if others:
         say(f"Not in the schema, and left out: {listed(others, MOST_NAMES)}.")

@@ -94,7 +94,7 @@ class Transport:
         kind_of = dict(zip(names, self.kinds, strict=False))
         return all(
             _blank_fits(column, *kind_of[name])
-            for name, column in schema.columns.items()
+            for name, column in schema.read.items()
             if name in kind_of
         )
 
