@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -23,10 +24,12 @@ from dpbayes.demo.run import Demo, confidential, figures, run_demo
 from dpbayes.pages import figures as pages
 from dpbayes.pages.comparison import PageTopic, fitted, pair_grids
 from dpbayes.pages.readers import PAGE, data_set, statement_of
+from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats import read_records
 from dpbayes.report.whole import bounds_of, risk
 from dpbayes.schema import Schema
+from studies.ours import survey_weights, table_coverage
 
 DATA = Path(dpb.__file__).parent / "data"
 PICTURES = Path(__file__).parent / "pictures"
@@ -102,6 +105,23 @@ def of_tutorial(folder: Path) -> None:
     saved("tutorial-page", photographed(out / CONFIDENTIAL / PAGE, 1780))
 
 
+def of_survey() -> Figure:
+    """A population, and synthetic rows from a sample in which the rich are ten times as often."""
+    records, survey = survey_weights.sample("strata", 10_000, np.random.default_rng(5))
+    weighted = Schema(table_coverage.SCHEMA.columns, survey=survey)
+    column = weighted["income"]
+    curves = {"population": survey_weights.people()["income"].head(20_000)}
+    for label, schema in (("with weights", weighted), ("without", weighted.released)):
+        seeded = dpb.Synthesizer(schema, dpb.Marginals(1), settings=dpb.SamplerSettings(seed=5))
+        (made,) = seeded.fit(records).sample(1, accept="none", seed=5).datasets
+        curves[f"synthetic, {label}"] = made["income"]
+    figure = charts.density_lines(
+        {label: charts.density(values.to_numpy(float), column) for label, values in curves.items()},
+        "income, thousand dollars a year",
+    )
+    return charts.mark(figure, "simulated people")
+
+
 def main() -> None:
     """Run the demo and the tutorial, and make all pictures from them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -115,6 +135,7 @@ def main() -> None:
         for name, (part, height) in PAGES.items():
             saved(name, photographed(out / part / PAGE, height))
         of_tutorial(Path(folder))
+        saved("survey-weights", rendered(of_survey()))
 
 
 if __name__ == "__main__":
