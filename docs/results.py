@@ -45,6 +45,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "pegs": ["orderings", "means"],
     "tables": ["tables"],
     "tables-coverage": ["coverage"],
+    "survey-weights": ["coverage"],
     "anchors": ["anchors", "bands"],
     "score": ["cells", "skewed"],
     "score-groups": ["cells"],
@@ -289,6 +290,22 @@ def coverage(name: str) -> str:
     return _markdown(["n", "rows", "ε", *quantities, "width"], rows)
 
 
+def population(name: str) -> str:
+    """Coverage of figures of a population by design, and the bias with and without weights."""
+    found = _table(name)
+    found["lean"] = found["bias"].abs()
+    found["lean, without weights"] = found["bias, without weights"].abs()
+    rows = []
+    for key, part in found.groupby(["n", "epsilon", "design"], sort=False):
+        covered = part["coverage"]
+        cells = [f"{part[c].mean():.1f}" for c in ("lean", "lean, without weights")]
+        spread = f"{covered.mean():.2f} ({covered.min():.2f}, {covered.max():.2f})"
+        width = (part["half-width"] / part["sd"] / 1.96).mean()
+        rows.append([f"{key[0]:,}", f"{key[1]:g}", key[2], spread, *cells, f"{width:.2f}"])
+    head = ["n", "ε", "design", "coverage", "bias", "bias without weights", "width"]
+    return _markdown(head, rows)
+
+
 ANCHORS = ("none", "two-stage", "histogram")
 
 
@@ -423,7 +440,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage, bands, anchors, scores, groups, skews, benchmark,
+        coverage, population, bands, anchors, scores, groups, skews, benchmark,
     )
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Sampling weights: declaration, validation, counts by weight, and what a record costs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,12 @@ import pytest
 import dpbayes as dpb
 from dpbayes.evaluate.exact import audit_exact
 from dpbayes.inference.coverage import uncovered, weights_cut
-from dpbayes.mechanisms.marginals.budget import UNIT
-from dpbayes.mechanisms.marginals.weighting import PARTS, in_units, squares
+from dpbayes.mechanisms.marginals import exact_counts, weighting
+from dpbayes.mechanisms.marginals import mechanism as marginals
+from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
+from dpbayes.mechanisms.marginals.weighting import PARTS, effective_records, in_units, squares
 from dpbayes.planning.plan import make_plan
+from dpbayes.privacy.noise import StudyNoise
 from dpbayes.report.whole import Whole, contingency, joint_utility, risk, tables_of
 from dpbayes.schema.draft import guesses, text
 from dpbayes.schema.editors import json_schema
@@ -195,6 +199,44 @@ def test_the_audit_tries_the_largest_weight():
     result = audit_exact(synthesizer, records)
     assert not result.violated
     assert 0.9 < result.share <= 1
+
+
+def _uncut(monkeypatch):
+    monkeypatch.setattr(exact_counts, "in_units", lambda shares: 2 * in_units(shares))
+
+
+def _unpaid(monkeypatch):
+    of = BudgetSplit.of
+    monkeypatch.setattr(
+        weighting.BudgetSplit, "of", lambda self, part: of(self, 1.0 if part > 0.85 else part)
+    )
+
+
+def _without_noise(monkeypatch):
+    class Exact(StudyNoise):
+        def counts(self, values, scale):
+            return np.asarray(values)
+
+    def measured(sums, survey, rows, budget):
+        number, left = effective_records(sums, survey, rows, replace(budget, noise=Exact(0)))
+        return number, replace(left, noise=budget.noise)
+
+    monkeypatch.setattr(marginals, "effective_records", measured)
+
+
+def _by_their_own_mean(monkeypatch):
+    def shares(self, weights):
+        return np.clip(weights.to_numpy() / (2 * weights.mean()), 0, 1)
+
+    monkeypatch.setattr(dpb.Survey, "shares", shares)
+
+
+@pytest.mark.parametrize("plant", [_uncut, _unpaid, _without_noise, _by_their_own_mean])
+def test_the_audit_finds_bugs(plant, monkeypatch):
+    """Weights that are not cut, or scaled by the records; a number that nobody pays for."""
+    plant(monkeypatch)
+    synthesizer = dpb.Synthesizer(schema(200, population=2000), dpb.Marginals(1))
+    assert audit_exact(synthesizer, survey_records(200)).violated
 
 
 def test_synthetic_rows_represent_the_population():

@@ -453,7 +453,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def told(self, output: counting.Measurement) -> dict[str, int | float]:
         if self._survey is not None:
             counted = output.n / output.stands_for / self._survey.fewest
-            return {"effective_records": output.n, "weight_counted": round(counted, 3)}
+            return {"effective_records": output.n, "weight_counted": round(float(counted), 3)}
         return {"estimated_records": output.n} if output.n_sd else {}
 
     def synthetic(
