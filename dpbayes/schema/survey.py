@@ -40,7 +40,7 @@ class Survey:
     Examples:
         >>> import dpbayes as dpb
         >>> survey = dpb.Survey("wt", population=1_250_000, largest=400)
-        >>> survey.fewest
+        >>> survey.fewest_records
         3125.0
     """
 
@@ -89,8 +89,11 @@ class Survey:
         return Column(self.weights, "continuous", lower=0.0, upper=HUGE)
 
     @property
-    def fewest(self) -> float:
-        """Sum of what the records count as, if no weight is cut: records of the largest weight."""
+    def fewest_records(self) -> float:
+        """Fewest records that add up to the population: all have the largest weight.
+
+        It is also what all records count as together, if no weight is cut.
+        """
         return self.population / self.largest
 
     def typed(self, weights: pd.Series, *, show_values: bool = False) -> Floats:
@@ -129,12 +132,12 @@ class Survey:
 
     def made_up(self, rows: int, rng: np.random.Generator) -> Floats:
         """Make up weights that add up to about the population, and vary widely, shape (rows,)."""
-        mean = min(self.fewest / max(rows, 1), 1 - 1 / HUGE)
+        mean = min(self.fewest_records / max(rows, 1), 1 - 1 / HUGE)
         return np.asarray(self.largest * rng.beta(_SPREAD * mean, _SPREAD * (1 - mean), rows))
 
     def check_rows(self, rows: int) -> None:
         """Raise SchemaError if so few records cannot add up to the population."""
-        if rows < math.floor(self.fewest):
+        if rows < math.floor(self.fewest_records):
             raise SchemaError(
                 f"survey: {rows:,} records of a weight up to {self.largest:,g} represent "
                 f"{rows * self.largest:,.0f} units at most, and not a population of "

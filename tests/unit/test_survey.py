@@ -357,6 +357,12 @@ def test_a_plan_makes_up_weights():
     assert 0 < expected.accuracy.columns < 0.3
 
 
+def test_a_forecast_warns_of_a_far_too_large_weight():
+    synthesizer = dpb.Synthesizer(schema("noisy", largest=300), dpb.Marginals(1))
+    assert "15 times the mean" in str(synthesizer.outlook(1500).warnings[0])
+    assert "times the mean" not in str(synthesizer.outlook(700).warnings)
+
+
 def test_weights_cost_least_that_is_enough():
     assert list(PARTS) == sorted(PARTS)
     assert json.dumps(schema().survey.to_plain())

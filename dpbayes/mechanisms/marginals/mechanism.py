@@ -50,6 +50,7 @@ FAINT = 0.1  # correlation that a forecast warns of if weaker ones alone are kep
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
 USUAL_DELTA = 1e-6  # that a forecast suggests
+STEEP = 8  # ratio of the largest weight to the mean above which the forecast warns
 LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
 _FEWEST, _MOST = 4000, 50_000  # synthetic rows from which the moments of analyses are derived
 FITTED = 2500  # rows to which the relations of a first draft are fitted
@@ -253,7 +254,14 @@ class Marginals(ModelFreeMechanism):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
-        rows = _counted(schema, rows)
+        cautions, every, rows = [], rows, _counted(schema, rows)
+        if every > STEEP * rows:
+            message = (
+                f"The largest weight is {every / rows:,.0f} times the mean: noise is that of "
+                f"{rows:,} records, although there are {every:,}."
+            )
+            remedy = "Declare a smaller `largest` in [survey]: weights above it are cut."
+            cautions.append(ForecastWarning(message, remedy))
         budget = self._budget_of_tables(schema)
         levels = self.levels(axes)
         for j, axis in enumerate(axes):
@@ -265,7 +273,6 @@ class Marginals(ModelFreeMechanism):
             off = FAR * axes[j].size * budget.sd(part + parts.first.get(j, 0.0)) / rows
             worst, worst_column = max((worst, worst_column), (off, axes[j].column.name))
         facts = {"noise in a column, share of records": worst}
-        cautions = []
         if worst > LOST:
             message = (
                 f"Noise in the levels or bins of column {worst_column!r} amounts to {worst:.0%} of "
@@ -339,7 +346,7 @@ class Marginals(ModelFreeMechanism):
 
 def _counted(schema: Schema, rows: int) -> int:
     """What a public number of records counts as: with weights, records of the largest weight."""
-    return rows if schema.survey is None else max(1, round(schema.survey.fewest))
+    return rows if schema.survey is None else max(1, round(schema.survey.fewest_records))
 
 
 def _correlation(value: float) -> str:
@@ -452,7 +459,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
 
     def told(self, output: counting.Measurement) -> dict[str, int | float]:
         if self._survey is not None:
-            counted = output.n / output.stands_for / self._survey.fewest
+            counted = output.n / output.stands_for / self._survey.fewest_records
             return {"effective_records": output.n, "weight_counted": round(float(counted), 3)}
         return {"estimated_records": output.n} if output.n_sd else {}
 

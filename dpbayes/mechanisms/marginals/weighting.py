@@ -51,12 +51,12 @@ def effective_records(
     Returns:
         The number, and the budget that is left, for records with weights.
     """
-    part = next((p for p in PARTS if budget.sd(p) < PRECISE * survey.fewest / 2), PARTS[-1])
+    part = next((p for p in PARTS if budget.sd(p) < PRECISE * survey.fewest_records / 2), PARTS[-1])
     first = budget.weighted(1.0)
     square, rest = first.counts(sums, part)
     noise = first.sd(part) * math.sqrt(2)
-    known, measured = (UNSURE * survey.fewest) ** -2, noise**-2
-    total = (known * survey.fewest + measured * (square + rest)) / (known + measured)
+    known, measured = (UNSURE * survey.fewest_records) ** -2, noise**-2
+    total = (known * survey.fewest_records + measured * (square + rest)) / (known + measured)
     total = max(total, 1.0)
     square = min(max(square, total**2 / max(rows, total)), total)
     number = total**2 / square / survey.deff
