@@ -113,7 +113,9 @@ class Explorer:
         step("measuring")
         findings = fit.findings()
         columns = [self.schema[str(name)] for name in synthetic]
-        drawn_schema = Schema({column.name: column for column in columns})
+        drawn_schema = Schema(
+            {column.name: column for column in columns}, survey=self.schema.survey
+        )
         whole = Whole.of(drawn_schema, self.table, synthetic)
         measures = self._measures(fit, whole)
         single, pairs = distances(drawn_schema, self.table, synthetic)
@@ -156,7 +158,7 @@ class Explorer:
             label: {
                 name: utility(
                     column,
-                    whole.records[name],
+                    whole.weighed[name],
                     table[name] if label != UNCLAMPED else column.validate(table[name]),
                 )
                 for name, column in columns.items()
@@ -191,7 +193,7 @@ class Explorer:
         pictures = []
         for column in fit.synthesised[:MOST_PICTURES]:
             figure = figures.distribution(
-                column, whole.records[column.name], whole.synthetic[column.name], "reference"
+                column, whole.weighed[column.name], whole.synthetic[column.name], "reference"
             )
             text = f"Distribution of {column.name}: reference and synthetic."
             pictures.append(_picture(Picture.of(figure, text, "")))
