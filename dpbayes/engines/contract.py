@@ -15,7 +15,7 @@ from dpbayes.core.errors import DataError, EngineError, ProgramError
 from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import OtherDensityError
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
-from dpbayes.engines.extremes import AtEnds, Ends, broken, close, counts_of
+from dpbayes.engines.extremes import AtEnds, Ends, Places, broken, close, counts_of
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 from dpbayes.stan.proof.check import rows_in
@@ -86,6 +86,7 @@ def check_contract(
     threads: int = 1,
     ends: Ends | None = None,
     chains: bool = True,
+    inside: Places = (),
 ) -> ContractReport:
     """Test whether a program declares and does what the contract demands.
 
@@ -105,6 +106,8 @@ def check_contract(
             draws.
         ends: by confidential entry, one record's value at either end of the public domain; by
             default the smallest and the largest of the data.
+        inside: further places where chains have to be able to move: in words, and as data of one
+            record.
         chains: whether chains will sample the program, which need a gradient at the ends, too.
     Raises:
         ProgramError: the program breaks the contract; names the line to add or to change.
@@ -131,24 +134,30 @@ def check_contract(
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     if chains:
-        check_gradient(program, model, _first(data, count), ends, seed)
+        check_gradient(program, model, _first(data, count), ends, seed, inside)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
 
 
 def check_gradient(
-    program: StanProgram, model: CompiledModel, data: Mapping[str, Any], ends: Ends, seed: int = 1
+    program: StanProgram,
+    model: CompiledModel,
+    data: Mapping[str, Any],
+    ends: Ends,
+    seed: int = 1,
+    inside: Places = (),
 ) -> None:
-    """Test that chains can move where all records are at an end of their domain.
+    """Test that chains can move where all records are at an end of their domain, or inside of it.
 
     Args:
         data, ends: as in ``check_contract``.
+        inside: further places, in words and as data of one record.
     Raises:
         ProgramError: the program has no gradient there.
     """
     n = int(data["n"])
     bound = model.bind({**data, **contract_defaults(n)})
     draws = bound.random_points(POINTS, seed)
-    AtEnds(program, bound, draws, ends, n, np.random.default_rng(seed)).check_gradient()
+    AtEnds(program, bound, draws, ends, n, np.random.default_rng(seed)).check_gradient(inside)
 
 
 def _passed(names: str) -> tuple[str, ...]:

@@ -6,9 +6,8 @@ record is largest. The ends are public: no confidential record is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ TOLERANCE = 1e-9  # relative to the size of the sums compared
 REPLICATES = 2  # points where y_rep is compared
 RANDOM = 3  # number of random patterns
 Ends = Mapping[str, tuple[Any, Any]]
+Places = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def close(a: Floats, b: Floats, size: float | Floats) -> bool:
@@ -140,28 +140,35 @@ class AtEnds:
                 "the log_lik that is summed.",
             )
 
-    def check_gradient(self) -> None:
+    def check_gradient(self, inside: Places = ()) -> None:
         """Test that target has a gradient where all records are at an end of the domain.
 
         A term that is clamped has none to give, but 0 times an infinite derivative is not 0: one
-        record on a bound would leave the chains without a direction, and decide whether there is
+        record there would leave the chains without a direction, and decide whether there is
         a release. One point with a gradient is enough: see docs/limits.md on programs that have
         none at some points.
 
+        Args:
+            inside: further places to test, in words and as data of one record.
         Raises:
             ProgramError: it has none.
         """
         window = {"clip_lower": -1.0, "clip_upper": 1.0}
-        for name, place in (("lower", itemgetter(0)), ("upper", itemgetter(1))):
-            at_end = self._has_gradient({**window, **self._all_at(place)})
-            if not at_end.any():
+        places: list[tuple[str, Mapping[str, Any]]] = [
+            (
+                f"{self._names} at the {name} end of the declared domain",
+                {entry: ends[at] for entry, ends in self.ends.items()},
+            )
+            for at, name in enumerate(("lower", "upper"))
+        ]
+        for words, record in [*places, *inside]:
+            if not self._has_gradient({**window, **self._all_at(record)}).any():
                 raise broken(
                     self.program,
-                    f"with {self._names} at the {name} end of the declared domain, target has no "
-                    "gradient, and chains could not move: one record there would prevent a "
-                    "release. Move such values inside by public numbers, as by "
+                    f"with {words}, target has no gradient, and chains could not move: one record "
+                    "there would prevent a release. Move such values by public numbers, as by "
                     "`vector[n] inside = fmax(y, 0.001)` in transformed data; or take mechanism "
-                    "score, or engine candidates, which need no gradient.",
+                    "score, which needs no gradient.",
                 )
 
     def _has_gradient(self, changes: dict[str, Any]) -> NDArray[np.bool_]:
@@ -170,11 +177,9 @@ class AtEnds:
         slopes = [model.density(point)[1] for point in model.unconstrain(self.draws)]
         return np.asarray(np.isfinite(slopes).all(axis=1))
 
-    def _all_at(self, place: Callable[[tuple[Any, Any]], Any]) -> dict[str, Any]:
+    def _all_at(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Confidential entries with every record at one value."""
-        return {
-            name: np.stack([np.asarray(place(ends))] * self.n) for name, ends in self.ends.items()
-        }
+        return {name: np.stack([np.asarray(value)] * self.n) for name, value in record.items()}
 
     def _moved(self, at_upper: NDArray[np.bool_]) -> dict[str, Any]:
         """Confidential entries with every record at one of the ends."""

@@ -156,11 +156,11 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     place = ordinary(columns[0], records)
     typical = plain.iloc[[place]]
     survey = schema.survey
-    if survey is not None:  # a record moves a count most by the largest weight
-        typical = typical.assign(**{survey.weights: survey.largest})
+    if survey is not None:  # a weight above the largest is cut, or moves a count by more
+        typical = typical.assign(**{survey.weights: 2 * survey.largest})
     pools = [corners(columns, typical), extremes(columns, typical)]
     if survey is not None:
-        weights = replace(survey.column, upper=survey.largest)
+        weights = replace(survey.column, upper=2 * survey.largest)
         pools.append(extremes([weights], plain.iloc[[place]]))
     if schema.kept:
         others = _plain(made_up(schema, MADE_UP, np.random.default_rng(1)))

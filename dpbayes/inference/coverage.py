@@ -23,7 +23,14 @@ FEWEST_TO_A_CELL = 15
 # skewed income was covered in 98 % of 45 runs, with 5 in 65 % of 60 (4,000 records, ε = 1).
 MOST_TO_A_ROW = 2
 
-LEAST_COUNTED = 0.95  # share of the population below which cut weights are warned of
+# Share of the population that weights may be apart from it without a warning, and twice its sd.
+UNLIKE_POPULATION = 0.05
+_COUNTED = {"weight_counted": 1.0, "weight_counted_sd": 0.0}
+_OF_GROUPS = (
+    "intervals are for figures of the whole population. Of a group whose weights are far above the "
+    "mean they are too short, as its records are fewer than they seem: where the weights of one in "
+    "twenty were ten times those of others, 95% intervals of their share covered 78 to 88%"
+)
 
 _SHRUNK = (
     "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
@@ -130,14 +137,23 @@ def weights_cut(settings: Mapping[str, Any]) -> str | None:
     Args:
         settings: settings of the release.
     """
-    counted = settings.get("weight_counted", 1.0)
-    if counted >= LEAST_COUNTED:
+    counted, sd = (settings.get(key, usual) for key, usual in _COUNTED.items())
+    if abs(counted - 1) < max(UNLIKE_POPULATION, 2 * sd):
         return None
     largest = settings.get("survey", {}).get("largest", math.nan)
+    message = (
+        f"the records' weights, cut at the largest one declared, {largest:,g}, add up to about "
+        f"{counted:.0%} of the population"
+    )
+    if counted > 1:
+        return (
+            f"{message}: is it larger? Shares and means do not depend on it, but the effective "
+            "number of records does, and with it the length of intervals"
+        )
     return (
-        f"weights up to the largest one declared, {largest:,g}, represent about {counted:.0%} of "
-        "the population: what lies above was cut, and the synthetic rows lean towards records with "
-        "small weights by as much. A larger one cuts less, and makes the noise larger in proportion"
+        f"{message}. If many are larger, the synthetic rows lean towards records with small "
+        "weights; a larger one cuts less, and makes the noise larger in proportion. If none is, "
+        "the population is smaller, or weights are not numbers of units"
     )
 
 
@@ -185,6 +201,8 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
         return None
     for doubt in doubts(settings):
         return f"{doubt}."
+    if "survey" in settings and settings.get("draw") != "mode":
+        return f"{_OF_GROUPS}."
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
     if mechanism == "modips" and "stages" in settings:  # draw = clamped
         why = _ANCHORED

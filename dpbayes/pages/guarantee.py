@@ -20,6 +20,7 @@ SETTINGS = {  # what readers see in place of the key
     "estimated_records": "number of records, estimated from the noisy counts",
     "effective_records": "number of equally weighted records that the weighted ones are worth",
     "weight_counted": "share of the population that weights up to the largest represent",
+    "weight_counted_sd": "sd of that share, by the noise",
     "survey": "sampling weights of the records, and what is public about them",
     "normal": "columns that are drawn from a normal distribution",
     "keep": "regressions that the data should preserve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,43 @@ def ends(column: Column) -> tuple[Level, Level]:
     if column.levels:
         return column.levels[0], column.levels[-1]
     return bounds(column)
+
+
+def inside(column: Column) -> list[Level]:
+    """Values inside of a column's domain where a density may have no gradient; public.
+
+    All levels and atoms, 0, 1 and -1, the middle and the quarters, and what is next to the ends.
+    """
+    if column.levels:
+        return list(column.levels[1:-1])
+    if column.calendar is not None:
+        return []
+    low, high = bounds(column)
+    values = {0.0, 1.0, -1.0, low + 1, high - 1, *column.atoms}
+    values |= {low + part * (high - low) for part in (0.25, 0.5, 0.75)}
+    if column.whole:
+        values = {float(round(value)) for value in values}
+    return [value for value in sorted(values) if low < value < high]
+
+
+def places_inside(columns: Iterable[Column]) -> tuple[list[str], pd.DataFrame]:
+    """Records at ``inside`` values of these columns, one by one, with the others constant.
+
+    Returns:
+        What each record is, in words; and the records, validated.
+    """
+    table = list(columns)
+    places = [(c, value) for c in table if not c.public for value in inside(c)]
+    frame = pd.DataFrame({c.name: c.constant(len(places)) for c in table})
+    for row, (column, value) in enumerate(places):
+        values = frame[column.name].astype(object)
+        values.iloc[row] = value
+        frame[column.name] = values
+    words = [
+        f"{column.name} = {value if isinstance(value, str) else format(value, 'g')}"
+        for column, value in places
+    ]
+    return words, pd.DataFrame({c.name: c.validate(frame[c.name]) for c in table})
 
 
 def bounds(column: Column) -> tuple[float, float]:

@@ -51,12 +51,15 @@ class Survey:
 
     def __post_init__(self) -> None:
         expect(self.weights, str, "survey: weights", "the name of a column", SchemaError)
+        if not self.weights.strip() or "\n" in self.weights or "\r" in self.weights:
+            raise SchemaError(f"survey: weights = {self.weights!r} must be the name of a column.")
         for key in ("population", "largest", "deff"):
             value = getattr(self, key)
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 < value <= HUGE:
+            if not number or not 1 / HUGE <= value <= HUGE:
                 raise SchemaError(
-                    f"survey: {key} = {value!r:.40} must be a number above 0, up to {HUGE:g}."
+                    f"survey: {key} = {value!r:.40} must be a number above 0, from {1 / HUGE:g} to "
+                    f"{HUGE:g}."
                 )
         if self.largest > self.population:
             raise SchemaError(

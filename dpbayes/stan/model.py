@@ -25,7 +25,7 @@ from dpbayes.formula.groups import neutral
 from dpbayes.formula.text import quoted
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.domain import ends
+from dpbayes.schema.domain import ends, places_inside
 from dpbayes.schema.table import require_schema
 from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.joined import check_event, named, part_data
@@ -203,6 +203,13 @@ class Model(ABC):
     @abstractmethod
     def ends(self) -> dict[str, tuple[Any, Any]]:
         """Return confidential program data of one record at either end of the declared domain."""
+
+    @abstractmethod
+    def inside(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return public places inside of the domain (``domain.inside``), in words and as data.
+
+        Each is confidential program data of one record.
+        """
 
     @abstractmethod
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
@@ -510,6 +517,10 @@ class ColumnModel(Model):
         extremes = {c.name: c.validate(pd.Series(ends(c), name=c.name)) for c in self.outcomes}
         low, high = self.encoded(pd.DataFrame(extremes))
         return {"y": (low, high)}
+
+    def inside(self) -> list[tuple[str, dict[str, Any]]]:
+        words, frame = places_inside(self.outcomes)
+        return [(text, {"y": y}) for text, y in zip(words, self.encoded(frame), strict=True)]
 
     def encoded(self, records: pd.DataFrame) -> NDArray[Any]:
         """Convert the outcome of records to the program's scale, shape (n,)."""

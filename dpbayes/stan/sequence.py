@@ -19,7 +19,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.schema import Schema
-from dpbayes.schema.domain import ends
+from dpbayes.schema.domain import ends, places_inside
 from dpbayes.schema.table import read_toml, require_schema
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
 from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
@@ -277,6 +277,14 @@ class SequenceModel(Model):
         )
         data = self.data(frame, count)
         return {name: (data[name][0], data[name][1]) for name in self.private}
+
+    def inside(self) -> list[tuple[str, dict[str, Any]]]:
+        words, frame = places_inside(self.schema.columns.values())
+        data = self.data(frame, len(frame)) if words else {}
+        return [
+            (text, {name: data[name][row] for name in self.private})
+            for row, text in enumerate(words)
+        ]
 
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
         # Later columns are drawn given the released values of earlier ones: rounded and validated.

@@ -68,7 +68,7 @@ def estimates(data: pd.DataFrame, weights: Vector | None = None) -> tuple[Vector
     )
     w = np.full(len(data), 1 / len(data)) if weights is None else weights / weights.sum()
     x = np.column_stack([np.ones(len(data)), age, job])
-    inverse = np.linalg.inv((x * w[:, None]).T @ x)
+    inverse = np.linalg.pinv((x * w[:, None]).T @ x)  # a data set may have no job
     slopes = inverse @ (x.T @ (w * income))
     rest = w * (income - x @ slopes)
     robust = inverse @ ((x * (rest**2)[:, None]).T @ x) @ inverse

@@ -147,6 +147,7 @@ PAID_BEFORE = {  # what a fit refuses for public reasons
     ),
     "y_rep cannot be drawn": ("(rep_vector(mu, n), 1)", "(rep_vector(mu, n), -1)"),
     "target has no gradient": ("square(y - mu)", "square(log(y) - mu)"),
+    "y = 1, target has no gradient": ("square(y - mu)", "square(log(abs(y - 1)) - mu)"),
 }
 
 

@@ -9,6 +9,7 @@ import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
 from dpbayes.schema import domain
+from dpbayes.schema.domain import places_inside
 from dpbayes.stan.families import FAMILIES
 from tests.attacks import attack
 from tests.honest_programs import HONEST, LOOPS
@@ -81,6 +82,23 @@ def test_a_bound_without_a_gradient_is_refused_for_chains(end, tmp_path):
     moved = text.replace("parameters {", inside, 1)
     moved = moved.replace("log(y)", "log(inside)").replace("log(4 - y)", "log(4 - inside)")
     check(dpb.StanProgram.from_file(write(tmp_path, moved)), data, ends=ends)
+
+
+@pytest.mark.parametrize("kind", ["continuous", "count"])
+def test_places_inside_of_the_domain(kind):
+    column = dpb.Column("y", kind, lower=0 if kind == "count" else -4, upper=8)
+    words, frame = places_inside([column, dpb.Column("x", "binary", levels=(0, 1))])
+    expected = {
+        "continuous": [-3.0, -1.0, 0.0, 1.0, 2.0, 5.0, 7.0],
+        "count": [1.0, 2.0, 4.0, 6.0, 7.0],
+    }
+    assert frame["y"].tolist() == expected[kind]
+    assert words == [f"y = {value:g}" for value in expected[kind]]
+    assert set(frame["x"]) == {0}
+    levels, shown = places_inside([dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))])
+    assert levels == ["z = b", "z = c"]
+    assert shown["z"].tolist() == ["b", "c"]
+    assert places_inside([dpb.Column("x", "binary", levels=(0, 1))])[0] == []
 
 
 CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"

@@ -55,6 +55,8 @@ def survey_records(n, seed=0):
         ({"largest": 40_000}, "more than the population of 30,000"),
         ({"deff": 1000}, "deff = 1000 must be from"),
         ({"weights": 3}, "weights"),
+        ({"weights": " "}, "must be the name of a column"),
+        ({"largest": 1e-300}, "from 1e-12 to 1e"),
         ({"strata": "area"}, "must name the column of weights"),
         ({"weights": "age"}, "the weights 'age' are not released"),
         ({"largest": 10}, "1,600 records of a weight up to 10 represent 16,000 units at most"),
@@ -206,6 +208,12 @@ def _uncut(monkeypatch):
     monkeypatch.setattr(exact_counts, "in_units", lambda shares: 2 * in_units(shares))
 
 
+def _never_cut(monkeypatch):
+    """The cut is made twice, and either is enough."""
+    monkeypatch.setattr(dpb.Survey, "typed", lambda self, w, **_: w.to_numpy(dtype=float))
+    monkeypatch.setattr(dpb.Survey, "shares", lambda self, w: w.to_numpy() / self.largest)
+
+
 def _unpaid(monkeypatch):
     of = BudgetSplit.of
     monkeypatch.setattr(
@@ -232,7 +240,7 @@ def _by_their_own_mean(monkeypatch):
     monkeypatch.setattr(dpb.Survey, "shares", shares)
 
 
-@pytest.mark.parametrize("plant", [_uncut, _unpaid, _without_noise, _by_their_own_mean])
+@pytest.mark.parametrize("plant", [_uncut, _never_cut, _unpaid, _without_noise, _by_their_own_mean])
 def test_the_audit_finds_bugs(plant, monkeypatch):
     """Weights that are not cut, or scaled by the records; a number that nobody pays for."""
     plant(monkeypatch)
@@ -337,11 +345,19 @@ def test_cut_weights_are_said():
     release = dpb.Synthesizer(declared, dpb.Marginals(3)).fit(records).sample(1)
     share = np.minimum(records["wt"], 10).sum() / population
     assert release.settings["weight_counted"] == pytest.approx(share, abs=0.02)
-    assert f"represent about {release.settings['weight_counted']:.0%}" in uncovered(
-        "marginals", release.settings
-    )
+    said = uncovered("marginals", release.settings)
+    assert f"add up to about {release.settings['weight_counted']:.0%} of the population" in said
+    assert "lean towards records with small weights" in said
     assert weights_cut({"weight_counted": 0.96}) is None
+    assert weights_cut({"weight_counted": 0.8, "weight_counted_sd": 0.15}) is None
+    assert "is it larger?" in weights_cut({"weight_counted": 1.9, "weight_counted_sd": 0.1})
     assert weights_cut({}) is None
+
+
+def test_intervals_within_groups_are_said_to_be_another_matter():
+    release = dpb.Synthesizer(schema("noisy"), dpb.Marginals(1)).fit(survey_records(1200))
+    settings = release.sample(2).settings
+    assert "figures of the whole population" in uncovered("marginals", settings)
 
 
 def test_a_table_whose_weights_are_all_zero_is_synthesised():

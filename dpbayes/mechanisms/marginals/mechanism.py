@@ -459,8 +459,12 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
 
     def told(self, output: counting.Measurement) -> dict[str, int | float]:
         if self._survey is not None:
-            counted = output.n / output.stands_for / self._survey.fewest_records
-            return {"effective_records": output.n, "weight_counted": round(float(counted), 3)}
+            part = 1 / output.stands_for / self._survey.fewest_records
+            return {
+                "effective_records": output.n,
+                "weight_counted": round(float(output.n * part), 3),
+                "weight_counted_sd": round(float(output.n_sd * part), 3),
+            }
         return {"estimated_records": output.n} if output.n_sd else {}
 
     def synthetic(

@@ -97,6 +97,7 @@ def check_on_made_up(
     report = check_contract(
         model.program, compiled, data,
         private=model.private, threads=threads, ends=model.ends(), chains=chains,
+        inside=model.inside(),
     )  # fmt: skip
     _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
     return report
@@ -207,7 +208,8 @@ class BoundRecords:
         program, task = self.model.program, self.task
         if not program.bundled and task.engine.draw == "chain":
             data = _made_up_data(self.model, task.schema, task.rows, CHECKED)
-            check_gradient(program, self._compiled, data, self.model.ends())
+            ends, inside = self.model.ends(), self.model.inside()
+            check_gradient(program, self._compiled, data, ends, inside=inside)
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
         """Reduce the data to unique records with frequencies, where the program supports it.
