@@ -106,8 +106,8 @@ def check_contract(
             draws.
         ends: by confidential entry, one record's value at either end of the public domain; by
             default the smallest and the largest of the data.
-        inside: further places where chains have to be able to move: in words, and as data of one
-            record.
+        inside: further places where chains have to be able to move: in words, and as data of as
+            many records.
         chains: whether chains will sample the program, which need a gradient at the ends, too.
     Raises:
         ProgramError: the program breaks the contract; names the line to add or to change.
@@ -150,7 +150,7 @@ def check_gradient(
 
     Args:
         data, ends: as in ``check_contract``.
-        inside: further places, in words and as data of one record.
+        inside: further places, in words and as data of as many records.
     Raises:
         ProgramError: the program has no gradient there.
     """

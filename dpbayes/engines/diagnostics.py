@@ -92,26 +92,33 @@ class _Mixing(NamedTuple):
 
 
 def _mixing(draws: xr.DataTree, known: Collection[str]) -> dict[str, _Mixing]:
-    """R-hat and effective sample sizes by entry, such as ``beta[0]``."""
+    """R-hat and effective sample sizes by entry, such as ``beta[0]``.
+
+    Entries that never vary are left out, such as the zeros of a Cholesky factor, unless none does:
+    chains start at points of their own, so that those which are stuck differ.
+    """
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
-    mixing = {}
+    mixing: dict[str, _Mixing] = {}
+    constant: dict[str, _Mixing] = {}
     for name, variable in draws["posterior"].data_vars.items():
         if name in known:
             continue
         values = variable.to_numpy()
         for index in np.ndindex(values.shape[2:]):
             entry = values[(slice(None), slice(None), *index)]
+            always = (entry == entry.flat[0]).all() or np.isnan(entry).all()
             axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
             with np.errstate(
                 invalid="ignore", divide="ignore"
             ):  # draws that are all the same give NaN
-                mixing[f"{name}{list(index)}" if index else str(name)] = _Mixing(
+                of = constant if always else mixing
+                of[f"{name}{list(index)}" if index else str(name)] = _Mixing(
                     float(array_stats.rhat(entry, **axes)),
                     float(array_stats.ess(entry, **axes, method="bulk")),
                     float(array_stats.ess(entry, **axes, method="tail", prob=(0.05, 0.95))),
                 )
-    return mixing
+    return mixing or constant
 
 
 class _Check(NamedTuple):

@@ -149,7 +149,7 @@ class AtEnds:
         none at some points.
 
         Args:
-            inside: further places to test, in words and as data of one record.
+            inside: further places to test, in words and as data of n records.
         Raises:
             ProgramError: it has none.
         """
@@ -157,12 +157,12 @@ class AtEnds:
         places: list[tuple[str, Mapping[str, Any]]] = [
             (
                 f"{self._names} at the {name} end of the declared domain",
-                {entry: ends[at] for entry, ends in self.ends.items()},
+                self._moved(np.full(self.n, at, dtype=bool)),
             )
             for at, name in enumerate(("lower", "upper"))
         ]
-        for words, record in [*places, *inside]:
-            if not self._has_gradient({**window, **self._all_at(record)}).any():
+        for words, records in [*places, *inside]:
+            if not self._has_gradient({**window, **records}).any():
                 raise broken(
                     self.program,
                     f"with {words}, target has no gradient, and chains could not move: one record "
@@ -176,10 +176,6 @@ class AtEnds:
         model = self.bound.rebind(**changes).density_model()
         slopes = [model.density(point)[1] for point in model.unconstrain(self.draws)]
         return np.asarray(np.isfinite(slopes).all(axis=1))
-
-    def _all_at(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Confidential entries with every record at one value."""
-        return {name: np.stack([np.asarray(value)] * self.n) for name, value in record.items()}
 
     def _moved(self, at_upper: NDArray[np.bool_]) -> dict[str, Any]:
         """Confidential entries with every record at one of the ends."""

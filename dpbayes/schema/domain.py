@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -106,24 +106,27 @@ def inside(column: Column) -> list[Level]:
     return [value for value in sorted(values) if low < value < high]
 
 
-def places_inside(columns: Iterable[Column]) -> tuple[list[str], pd.DataFrame]:
-    """Records at ``inside`` values of these columns, one by one, with the others constant.
+def places(
+    columns: Iterable[Column], rows: int, rng: np.random.Generator
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield records that all have one value in a confidential column, for each value to try.
 
-    Returns:
-        What each record is, in words; and the records, validated.
+    These are ``inside`` values and ends; the other columns are uniform over their domain.
+
+    Args:
+        rows: number of records for each value.
+    Yields:
+        The column and the value, in words; and the records, validated.
     """
     table = list(columns)
-    places = [(c, value) for c in table if not c.public for value in inside(c)]
-    frame = pd.DataFrame({c.name: c.constant(len(places)) for c in table})
-    for row, (column, value) in enumerate(places):
-        values = frame[column.name].astype(object)
-        values.iloc[row] = value
-        frame[column.name] = values
-    words = [
-        f"{column.name} = {value if isinstance(value, str) else format(value, 'g')}"
-        for column, value in places
-    ]
-    return words, pd.DataFrame({c.name: c.validate(frame[c.name]) for c in table})
+    for column in table:
+        both = () if column.public or column.calendar is not None else ends(column)
+        for value in (*both, *inside(column)) if both else ():
+            drawn = {c.name: pd.Series(_values(c, rows, rng)) for c in table}
+            drawn[column.name] = pd.Series([value] * rows)
+            records = {c.name: c.validate(drawn[c.name].rename(c.name)) for c in table}
+            word = value if isinstance(value, str) else format(value, "g")
+            yield f"{column.name} = {word}", pd.DataFrame(records)
 
 
 def bounds(column: Column) -> tuple[float, float]:

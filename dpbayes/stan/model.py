@@ -25,7 +25,7 @@ from dpbayes.formula.groups import neutral
 from dpbayes.formula.text import quoted
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.domain import ends, places_inside
+from dpbayes.schema.domain import ends, places
 from dpbayes.schema.table import require_schema
 from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.joined import check_event, named, part_data
@@ -205,10 +205,11 @@ class Model(ABC):
         """Return confidential program data of one record at either end of the declared domain."""
 
     @abstractmethod
-    def inside(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return public places inside of the domain (``domain.inside``), in words and as data.
+    def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return public ``places`` of the domain, in words and as confidential program data.
 
-        Each is confidential program data of one record.
+        Args:
+            rows: number of records at each place.
         """
 
     @abstractmethod
@@ -518,9 +519,9 @@ class ColumnModel(Model):
         low, high = self.encoded(pd.DataFrame(extremes))
         return {"y": (low, high)}
 
-    def inside(self) -> list[tuple[str, dict[str, Any]]]:
-        words, frame = places_inside(self.outcomes)
-        return [(text, {"y": y}) for text, y in zip(words, self.encoded(frame), strict=True)]
+    def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
+        made_up = places(self.outcomes, rows, np.random.default_rng(1))
+        return [(words, {"y": self.encoded(records)}) for words, records in made_up]
 
     def encoded(self, records: pd.DataFrame) -> NDArray[Any]:
         """Convert the outcome of records to the program's scale, shape (n,)."""

@@ -13,13 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpbayes.core.checks import expect
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.schema import Schema
-from dpbayes.schema.domain import ends, places_inside
+from dpbayes.schema.domain import ends, places
 from dpbayes.schema.table import read_toml, require_schema
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
 from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
@@ -278,13 +280,10 @@ class SequenceModel(Model):
         data = self.data(frame, count)
         return {name: (data[name][0], data[name][1]) for name in self.private}
 
-    def inside(self) -> list[tuple[str, dict[str, Any]]]:
-        words, frame = places_inside(self.schema.columns.values())
-        data = self.data(frame, len(frame)) if words else {}
-        return [
-            (text, {name: data[name][row] for name in self.private})
-            for row, text in enumerate(words)
-        ]
+    def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
+        made_up = places(self.schema.columns.values(), rows, np.random.default_rng(1))
+        data = ((words, self.data(records, rows)) for words, records in made_up)
+        return [(words, {name: of[name] for name in self.private}) for words, of in data]
 
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
         # Later columns are drawn given the released values of earlier ones: rounded and validated.

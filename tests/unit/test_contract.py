@@ -9,7 +9,7 @@ import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
 from dpbayes.schema import domain
-from dpbayes.schema.domain import places_inside
+from dpbayes.schema.domain import places
 from dpbayes.stan.families import FAMILIES
 from tests.attacks import attack
 from tests.honest_programs import HONEST, LOOPS
@@ -85,20 +85,24 @@ def test_a_bound_without_a_gradient_is_refused_for_chains(end, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["continuous", "count"])
-def test_places_inside_of_the_domain(kind):
+def test_places_of_the_domain(kind):
+    """All records are at one value, and the other columns anywhere."""
     column = dpb.Column("y", kind, lower=0 if kind == "count" else -4, upper=8)
-    words, frame = places_inside([column, dpb.Column("x", "binary", levels=(0, 1))])
+    other = dpb.Column("x", "binary", levels=(0, 1))
     expected = {
-        "continuous": [-3.0, -1.0, 0.0, 1.0, 2.0, 5.0, 7.0],
-        "count": [1.0, 2.0, 4.0, 6.0, 7.0],
+        "continuous": [-4.0, 8.0, -3.0, -1.0, 0.0, 1.0, 2.0, 5.0, 7.0],
+        "count": [0.0, 8.0, 1.0, 2.0, 4.0, 6.0, 7.0],
     }
-    assert frame["y"].tolist() == expected[kind]
-    assert words == [f"y = {value:g}" for value in expected[kind]]
-    assert set(frame["x"]) == {0}
-    levels, shown = places_inside([dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))])
-    assert levels == ["z = b", "z = c"]
-    assert shown["z"].tolist() == ["b", "c"]
-    assert places_inside([dpb.Column("x", "binary", levels=(0, 1))])[0] == []
+    found = list(places([column, other], 10, np.random.default_rng(1)))
+    assert [words for words, _ in found] == [
+        *(f"y = {value:g}" for value in expected[kind]), "x = 0", "x = 1",
+    ]  # fmt: skip
+    for value, (_, records) in zip(expected[kind], found, strict=False):
+        assert set(records["y"]) == {value}
+        assert set(records["x"]) == {0, 1}
+    levels = dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))
+    tried = [words for words, _ in places([levels], 4, np.random.default_rng(1))]
+    assert tried == ["z = a", "z = d", "z = b", "z = c"]
 
 
 CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"

@@ -26,6 +26,7 @@ from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_w
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, CandidateSource
 from dpbayes.engines.contract import (
+    MOVED,
     POINTS,
     ContractReport,
     check_contract,
@@ -97,7 +98,7 @@ def check_on_made_up(
     report = check_contract(
         model.program, compiled, data,
         private=model.private, threads=threads, ends=model.ends(), chains=chains,
-        inside=model.inside(),
+        inside=model.inside(min(count, MOVED)),
     )  # fmt: skip
     _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
     return report
@@ -208,7 +209,7 @@ class BoundRecords:
         program, task = self.model.program, self.task
         if not program.bundled and task.engine.draw == "chain":
             data = _made_up_data(self.model, task.schema, task.rows, CHECKED)
-            ends, inside = self.model.ends(), self.model.inside()
+            ends, inside = self.model.ends(), self.model.inside(CHECKED)
             check_gradient(program, self._compiled, data, ends, inside=inside)
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
@@ -417,8 +418,10 @@ class BoundRecords:
             settings = replace(settings, metric="diag_e")
         if np.isfinite(bound.stage.window).any():
             settings = replace(settings, adapt_delta=max(settings.adapt_delta, KINKED))
+        program = self.model.program
+        parameters = None if program.bundled else program.declared("parameters")
         return Posterior.sample(
-            bound, chains, settings, starts, checkpoint, self.data, self.grouped
+            bound, chains, settings, starts, checkpoint, self.data, self.grouped, parameters
         )
 
     def _starts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -153,6 +153,7 @@ class Posterior:
         checkpoint: Checkpoint | None = None,
         data: Mapping[str, Any] | None = None,
         grouped: Sequence[str] = (),
+        parameters: Collection[str] | None = None,
     ) -> Posterior:
         """Sample a stage through a binding with its density, and diagnose the chains.
 
@@ -164,6 +165,8 @@ class Posterior:
             checkpoint: storage of finished chains, or None.
             data: program data, needed where ``bound`` has other coordinates.
             grouped: labels of the columns that have group effects.
+            parameters: names of the parameters to diagnose, where draws have what follows from
+                them, such as a number for each record; None for all.
         """
         checks = threading.Thread(target=load_checks)  # imports take half a second, in parallel
         checks.start()
@@ -178,4 +181,6 @@ class Posterior:
             for label in grouped:
                 draws = non_centred(draws, data, label)
         known = {entry(name, label) for label in grouped for name in COORDINATES}
+        if parameters is not None:
+            known |= {str(name) for name in draws["posterior"].data_vars} - set(parameters)
         return cls(bound_stage, draws, diagnose(draws, settings.max_treedepth, known), bound)
