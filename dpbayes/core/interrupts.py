@@ -63,6 +63,8 @@ def listen() -> None:
             signal.signal(number, _handle)
     if hasattr(signal, "SIGALRM") and _in_main_thread():
         signal.signal(signal.SIGALRM, _again)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unraised
 
 
 def first_signal() -> signal.Signals | None:
@@ -144,6 +146,12 @@ def ignore() -> None:
     """Ignore all signals until the process ends, so that none changes its exit code."""
     for number in SIGNALS if _in_main_thread() else ():
         signal.signal(number, signal.SIG_IGN)
+
+
+def _unraised(lost: sys.UnraisableHookArgs) -> None:
+    """Print an error that could not be raised, but for that of a signal, which is noted."""
+    if _state.first is None or not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 def _listening() -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -168,3 +169,40 @@ def test_records_that_cmdstan_reads_are_removed(folder, cmdstan, number):
     assert held  # there were records
     assert list((folder / "tmp").iterdir()) == []
     assert not (folder / "out" / "release").exists()
+
+
+LOST = """
+import signal, sys
+from dpbayes.core import interrupts
+
+
+class Fleeting:
+    def __del__(self):
+        signal.raise_signal(signal.{name})
+        for _ in range(100):  # handlers run between lines of Python
+            pass
+
+
+class Wrong:
+    def __del__(self):
+        raise ValueError("seen")
+
+
+interrupts.listen()
+Fleeting()
+Wrong()
+try:
+    interrupts.stop_if_interrupted()
+except KeyboardInterrupt:
+    print("stopped", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_is_lost_in_a_finaliser_prints_no_traceback(name):
+    """Python would print "Exception ignored in". The signal is noted; other errors are shown."""
+    words = [sys.executable, "-c", LOST.format(name=name)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "KeyboardInterrupt" not in done.stderr
+    assert "ValueError: seen" in done.stderr
+    assert done.stderr.endswith("stopped\n")

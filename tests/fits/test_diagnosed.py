@@ -118,3 +118,28 @@ def test_a_bound_at_another_level_of_a_confidential_covariate_is_tried(tmp_path)
     with pytest.raises(ProgramError, match="with wage = 0, target has no gradient"):
         made.fit(records, pay=lambda: paid.append(1))
     assert not paid
+
+
+def test_parameters_that_are_called_like_those_of_families(tmp_path):
+    """Two coefficients of one covariate, linear and squared, ended the confidential report."""
+    text = WAGE.replace("real alpha;", "real intercept;\n  vector[2] coefficient;").replace(
+        "alpha ~ normal(3, 2);", "intercept ~ normal(3, 2);\n  coefficient ~ normal(0, 1);"
+    )
+    eta = "(intercept + coefficient[1] * X[, 1] + coefficient[2] * square(X[, 1]))"
+    text = text.replace("log(paid) - alpha", f"y - {eta}").replace(" - log(paid)", "")
+    text = text.replace("rep_vector(alpha, n)", eta).replace("lognormal_rng", "normal_rng")
+    columns = {
+        "x": dpb.Column("x", "continuous", lower=0, upper=1, public=True),
+        "y": dpb.Column("y", "continuous", lower=0, upper=9),
+    }
+    rng = np.random.default_rng(2)
+    records = pd.DataFrame({"x": rng.random(60), "y": rng.normal(4, 1, 60).clip(0, 9)})
+    made = dpb.Synthesizer(
+        dpb.Schema(columns), dpb.Censored(5.0),
+        dpb.Program(write(tmp_path, text), "y ~ x"), settings=SETTINGS,
+    )  # fmt: skip
+    fit = made.fit(records, allow_nonconvergence=True)
+    assert fit.fitted.lost().empty
+    assert fit.findings()
+    with pytest.raises(ProgramError, match="a coefficient for each term"):
+        fit.fitted.coefficients()

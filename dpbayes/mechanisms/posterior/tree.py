@@ -306,8 +306,12 @@ def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.Da
     names = ["Intercept", *model.formula.names]
     before = draws["posterior"]
     wanted = [entry(name, label) for name in ("intercept", "coefficient")[: 1 + bool(names[1:])]]
-    if any(name not in before for name in wanted) or before[wanted[0]].ndim != 2:
-        raise ProgramError("coefficients() needs a program with one intercept; see draws.")
+    shapes = [before[name].shape[2:] if name in before else None for name in wanted]
+    if shapes != [(), (len(names) - 1,)][: len(wanted)]:
+        raise ProgramError(
+            "coefficients() needs a program with one intercept, and a coefficient for each term; "
+            "see draws."
+        )
     values = {name: before[name].to_numpy() for name in wanted}
     values |= in_own_units(values, model, label)
     table = np.column_stack([values[n].reshape(-1, *values[n].shape[2:]) for n in wanted])
