@@ -142,7 +142,7 @@ def weights_cut(settings: Mapping[str, Any]) -> str | None:
         return None
     largest = settings.get("survey", {}).get("largest", math.nan)
     message = (
-        f"the records' weights, cut at the largest one declared, {largest:,g}, add up to about "
+        f"the records' weights, cut at the largest one declared, {largest:,.10g}, add up to about "
         f"{counted:.0%} of the population"
     )
     if counted > 1:

@@ -141,8 +141,8 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
     survey = statement.get("settings", {}).get("survey")
     if survey:
         text.append(
-            f"The rows represent a population of {survey['population']:,g} with equal weights: the "
-            "records had sampling weights, which are not released."
+            f"The rows represent a population of {survey['population']:,.10g} with equal weights: "
+            "the records had sampling weights, which are not released."
         )
     public = [str(name) for name in data if name not in made]
     if made and public:

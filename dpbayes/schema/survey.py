@@ -63,8 +63,8 @@ class Survey:
                 )
         if self.largest > self.population:
             raise SchemaError(
-                f"survey: largest = {self.largest:,g} is more than the population of "
-                f"{self.population:,g}, which all weights add up to."
+                f"survey: largest = {self.largest:,.10g} is more than the population of "
+                f"{self.population:,.10g}, which all weights add up to."
             )
         if not 1 / MOST_DEFF <= self.deff <= MOST_DEFF:
             raise SchemaError(
@@ -142,9 +142,9 @@ class Survey:
         """Raise SchemaError if so few records cannot add up to the population."""
         if rows < math.floor(self.fewest_records):
             raise SchemaError(
-                f"survey: {rows:,} records of a weight up to {self.largest:,g} represent "
+                f"survey: {rows:,} records of a weight up to {self.largest:,.10g} represent "
                 f"{rows * self.largest:,.0f} units at most, and not a population of "
-                f"{self.population:,g}. Correct `largest`, `population` or `rows`."
+                f"{self.population:,.10g}. Correct `largest`, `population` or `rows`."
             )
 
     def to_plain(self) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from dpbayes.mechanisms.marginals import exact_counts, weighting
 from dpbayes.mechanisms.marginals import mechanism as marginals
 from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
 from dpbayes.mechanisms.marginals.weighting import PARTS, effective_records, in_units, squares
+from dpbayes.pages.readers import public_page
 from dpbayes.planning.plan import make_plan
 from dpbayes.privacy.noise import StudyNoise
+from dpbayes.publication.gate import publish
 from dpbayes.report.whole import Whole, contingency, joint_utility, risk, tables_of
 from dpbayes.schema.draft import guesses, text
 from dpbayes.schema.editors import json_schema
@@ -264,6 +266,17 @@ def test_synthetic_rows_represent_the_population():
     assert release.settings["effective_records"] == pytest.approx(effective, rel=0.1)
     assert release.settings["survey"]["population"] == population
     assert any("largest sampling weight" in text for text in release.guarantee.assumptions)
+
+
+def test_large_numbers_are_written_out(tmp_path):
+    declared = schema("noisy", population=16_000_000, largest=20_000)
+    records = survey_records(300).assign(wt=lambda d: d["wt"] * 1000)
+    fit = dpb.Synthesizer(declared, dpb.Marginals(1)).fit(records)
+    publish(fit, tmp_path / "out", 1)
+    page = public_page(tmp_path / "out", declared)
+    assert b"a population of 16,000,000 with equal weights" in page
+    with pytest.raises(dpb.SchemaError, match="population of 16,000,000, which"):
+        schema("noisy", population=16_000_000, largest=20_000_000)
 
 
 def test_a_design_effect_lowers_the_effective_number():
