@@ -23,7 +23,7 @@ FEWEST_TO_A_CELL = 15
 # skewed income was covered in 98 % of 45 runs, with 5 in 65 % of 60 (4,000 records, ε = 1).
 MOST_TO_A_ROW = 2
 
-# Share of the population that weights may be apart from it without a warning, and twice its sd.
+# Share of the population that weights may be apart from it without a warning; or three of its sds.
 UNLIKE_POPULATION = 0.05
 _COUNTED = {"weight_counted": 1.0, "weight_counted_sd": 0.0}
 _OF_GROUPS = (
@@ -138,7 +138,7 @@ def weights_cut(settings: Mapping[str, Any]) -> str | None:
         settings: settings of the release.
     """
     counted, sd = (settings.get(key, usual) for key, usual in _COUNTED.items())
-    if abs(counted - 1) < max(UNLIKE_POPULATION, 2 * sd):
+    if abs(counted - 1) < max(UNLIKE_POPULATION, 3 * sd):
         return None
     largest = settings.get("survey", {}).get("largest", math.nan)
     message = (

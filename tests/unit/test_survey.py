@@ -368,8 +368,9 @@ def test_cut_weights_are_said():
 
 
 def test_intervals_within_groups_are_said_to_be_another_matter():
-    release = dpb.Synthesizer(schema("noisy"), dpb.Marginals(1)).fit(survey_records(1200))
-    settings = release.sample(2).settings
+    records = survey_records(1200)
+    declared = schema("noisy", population=float(records["wt"].sum()))
+    settings = dpb.Synthesizer(declared, dpb.Marginals(10)).fit(records).sample(2).settings
     assert "figures of the whole population" in uncovered("marginals", settings)
 
 
