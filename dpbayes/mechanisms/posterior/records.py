@@ -41,13 +41,7 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
-from dpbayes.mechanisms.posterior.starts import (
-    climbed,
-    independent,
-    mode_given,
-    moved_to,
-    piloted,
-)
+from dpbayes.mechanisms.posterior.starts import climbed, independent, mode_given, moved_to, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
