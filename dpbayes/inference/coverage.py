@@ -25,7 +25,6 @@ MOST_TO_A_ROW = 2
 
 # Share of the population that weights may be apart from it without a warning; or three of its sds.
 UNLIKE_POPULATION = 0.05
-_COUNTED = {"weight_counted": 1.0, "weight_counted_sd": 0.0}
 _OF_GROUPS = (
     "intervals are for figures of the whole population. Of a group whose weights are far above the "
     "mean they are too short, as its records are fewer than they seem: where the weights of one in "
@@ -137,7 +136,7 @@ def weights_cut(settings: Mapping[str, Any]) -> str | None:
     Args:
         settings: settings of the release.
     """
-    counted, sd = (settings.get(key, usual) for key, usual in _COUNTED.items())
+    counted, sd = settings.get("weight_counted", 1.0), settings.get("weight_counted_sd", 0.0)
     if abs(counted - 1) < max(UNLIKE_POPULATION, 3 * sd):
         return None
     largest = settings.get("survey", {}).get("largest", math.nan)

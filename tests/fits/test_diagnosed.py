@@ -8,6 +8,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import ProgramError
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import SAMPLER_STATS, make_draws
+from tests.honest_programs import DATA, INCLUDE
 from tests.programs import GOOD, write
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=200, draws=200, seed=1)
@@ -53,22 +54,9 @@ def test_chains_that_never_move_have_not_converged():
     assert not diagnose(same, 10).converged
 
 
-WAGE = """functions {
-#include pseudo_likelihood.stan
-}
-data {
-  int<lower=1> n;
-  int<lower=0> K;
-  matrix[n, K] X;
-  vector[n] y;
-  vector<lower=0, upper=1>[n] weights;
-  vector[n] anchor;
-  real clip_lower;
-  real clip_upper;
-  int<lower=0, upper=1> emit;
-  int<lower=0, upper=1> emit_y_rep;
-}
-transformed data {
+WAGE = (
+    f"{INCLUDE}data {{\n{DATA}  vector[n] y;\n}}\n"
+    + """transformed data {
   vector[n] works;
   vector[n] paid;
   for (i in 1:n) {
@@ -95,6 +83,7 @@ generated quantities {
   }
 }
 """
+)
 
 
 def test_a_bound_at_another_level_of_a_confidential_covariate_is_tried(tmp_path):
