@@ -105,7 +105,7 @@ class Survey:
         return np.asarray(np.minimum(numbers, self.largest))
 
     def shares(self, weights: pd.Series) -> Floats:
-        """What records count as, by checked weights: from 0 to 1, shape (n,)."""
+        """Compute what records count as, by checked weights: from 0 to 1, shape (n,)."""
         return np.asarray(weights.to_numpy(dtype=float) / self.largest).clip(0.0, 1.0)
 
     def represented(self, records: pd.DataFrame, weights: pd.Series) -> pd.DataFrame:

@@ -345,7 +345,7 @@ class Marginals(ModelFreeMechanism):
 
 
 def _counted(schema: Schema, rows: int) -> int:
-    """What a public number of records counts as: with weights, records of the largest weight."""
+    """Convert a public number of records to what they count as: to records of largest weight."""
     return rows if schema.survey is None else max(1, round(schema.survey.fewest_records))
 
 

@@ -16,12 +16,12 @@ UNSURE = 0.05  # relative sd of the declared population about the sum of the wei
 
 
 def in_units(shares: Floats) -> Ints:
-    """What records count as, from 0 to 1, in whole UNITs, shape (n,)."""
+    """Convert what records count as, from 0 to 1, to whole UNITs, rounded down, shape (n,)."""
     return (shares * UNIT).astype(np.int64)
 
 
 def squares(weights: Ints) -> Ints:
-    """Sums over records of u^2 and of u - u^2, in whole UNITs, shape (2,).
+    """Sum u^2 and u - u^2 over the records, in whole UNITs, shape (2,).
 
     Sensitivity: a record adds two numbers at or above 0 with a sum of at most one UNIT, as if they
     were two cells of a table.
