@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any
 
@@ -60,7 +61,9 @@ def _command(application: typer.Typer, name: str) -> int:
     """Run a command and return its exit code; 128 plus the signal's number if a signal ended it."""
     try:
         stop_if_interrupted()
-        code = _exit_code(application, name)
+        with warnings.catch_warnings():
+            warnings.showwarning = _once()
+            code = _exit_code(application, name)
     except KeyboardInterrupt:
         code = FAILED
     except Exception:
@@ -72,6 +75,18 @@ def _command(application: typer.Typer, name: str) -> int:
         return code
     say_error(f"error: interrupted by {signal.name}.")
     return 128 + signal
+
+
+def _once() -> Callable[..., None]:
+    """Return a function that prints a warning of the library, each text once."""
+    told: set[str] = set()
+
+    def warned(message: Warning | str, *_: object) -> None:
+        if str(message) not in told:
+            told.add(str(message))
+            say_error(f"warning: {message}.")
+
+    return warned
 
 
 def options_of(application: typer.Typer, words: Sequence[str]) -> dict[str, str]:

@@ -214,6 +214,11 @@ class _Probe:
     def at_random_points(cls, program: StanProgram, bound: BoundModel, n: int, seed: int) -> _Probe:
         zero = bound.rebind(weights=np.zeros(n))
         draws = zero.random_points(4 * POINTS, seed)
+        missed = {str(name) for name in draws["posterior"].data_vars}
+        missed.difference_update(program.declared("parameters"))
+        if missed:  # chains would not be diagnosed by them
+            named = ", ".join(sorted(missed))
+            raise broken(program, f"how it declares the parameters {named} cannot be read.")
         base = zero.log_prob(draws)
         log_lik = np.stack(list(zero.log_lik(draws)))
         good = np.flatnonzero(np.isfinite(base) & np.isfinite(log_lik).all(axis=1))[:POINTS]

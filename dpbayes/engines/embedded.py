@@ -70,10 +70,16 @@ class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
         if not program.bundled:  # from here on, in this process and those that it starts
             os.environ[_WRONG_WITH_BRANCHES] = "1"
         try:
-            return EmbeddedModel(program, stanli.stan_to_mir(program.text))
+            return EmbeddedModel(program, _representation(program.text))
         except RuntimeError as error:
             message = str(error).replace("in 'string'", f"in {program.name}.stan")
             raise ProgramError(f"{program.name}.stan does not compile:\n{message}") from None
+
+
+@functools.lru_cache(maxsize=64)
+def _representation(text: str) -> str:
+    """Return a program in stanli's intermediate representation; many engines use the same text."""
+    return str(stanli.stan_to_mir(text))
 
 
 class EmbeddedModel:

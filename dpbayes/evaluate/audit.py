@@ -310,15 +310,17 @@ def _search(
     low, high = stage.stage.window
 
     def score(candidates: pd.DataFrame) -> Floats:
-        bound = fit.fitted.bound_stages(candidates)[-1].bound
+        last = fit.fitted.bound_stages(candidates)[-1]
+        bound, each_record = last.bound, last.kinds.each_record
         # Confidential weights let the record change the weights of all records, so its
         # own sensitivity counts.
         if stage.stage.weights.name == "confidential":
             (typical,) = bound.log_lik(centre)
-            return np.asarray(np.abs(np.nan_to_num(typical, nan=FAR, neginf=-FAR, posinf=FAR)))
+            far = np.nan_to_num(typical, nan=FAR, neginf=-FAR, posinf=FAR)
+            return np.asarray(each_record(np.abs(far)))
         log_lik = np.stack(list(bound.log_lik(subset)))
         terms = np.clip(np.nan_to_num(log_lik, nan=-FAR, neginf=-FAR, posinf=FAR), low, high)
-        return np.asarray(np.ptp(terms, axis=0))
+        return np.asarray(each_record(np.ptp(terms, axis=0)))
 
     def ranked(pool: pd.DataFrame) -> pd.DataFrame:
         pool = pool.drop_duplicates(ignore_index=True)  # equal records have equal scores

@@ -159,19 +159,27 @@ class StanProgram:
 
     def block(self, name: str) -> str:
         """Return the inside of a block without comments, with its line breaks; "" without it."""
-        start, end = _block_span(without_comments(self.text), name)
-        return without_comments(self.text)[start:end]
+        code = _code(self.text)
+        start, end = _block_span(code, name)
+        return code[start:end]
+
+    def _alone(self, block: str) -> str:
+        """Return the text with all but one block blanked, so that line numbers stay."""
+        code = _code(self.text)
+        start, end = _block_span(code, block)
+        before = re.sub(r"[^\n]", " ", code[:start])
+        return f"{before} {block} {{ {code[start:end]} }}" if end else ""
 
     def span(self, name: str) -> tuple[int, int]:
         """Return start and end of a block's inside in the listing; equal if there is no block."""
-        return _block_span(without_comments(self.listing), name)
+        return _block_span(_code(self.listing), name)
 
     def line_of(self, pattern: str, block: str | None = None) -> int | None:
         """Return the number (from 1) of the first line that matches, ignoring comments.
 
         Messages name lines by number and do not repeat their text.
         """
-        text = without_comments(self.text)
+        text = _code(self.text)
         start, end = _block_span(text, block) if block else (0, len(text))
         occurrence = re.compile(pattern).search(text, start, end)
         return None if occurrence is None else text.count("\n", 0, occurrence.start()) + 1
@@ -179,12 +187,22 @@ class StanProgram:
     def declared(self, block: str) -> tuple[str, ...]:
         """Return the names declared in a block.
 
-        A user's program is parsed, if it is in the part of Stan that can be proved. The pattern for
-        all others knows declarations as the bundled programs have them.
+        A user's program is parsed; if it is outside of the part of Stan that can be proved, the
+        block alone is. The pattern knows declarations as the bundled programs have them.
+
+        Raises:
+            ProgramError: data or parameters of a user's program that cannot be parsed.
         """
         if not self.bundled:
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(Unreadable, RecursionError):
                 return declared_in(parse(self.text), block)
+            try:
+                return declared_in(parse(self._alone(block)), block)
+            except Unreadable as error:
+                if block in ("data", "parameters"):
+                    raise self._broken(
+                        f"line {error.line}: the {block} block is in no form that can be read."
+                    ) from None
         matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
         return tuple(m[1] for m in matches if m)
 
@@ -367,6 +385,12 @@ def without_comments(text: str) -> str:
         return match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
 
     return re.sub(r'"[^"\n]*"|//[^\n\r]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
+
+
+def _code(text: str) -> str:
+    """Blank comments and what strings hold: a brace there opens no block."""
+    text = without_comments(text)
+    return re.sub(r'"[^"\n]*"', lambda string: f'"{" " * (len(string[0]) - 2)}"', text)
 
 
 def functions_in(block: str) -> Iterator[str]:

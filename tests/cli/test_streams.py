@@ -8,6 +8,7 @@ from dpbayes.cli.app import app, options_of
 from dpbayes.cli.streams import spelled
 from tests.cli import command
 from tests.cli.command import dpbayes, in_shell, options
+from tests.programs import GOOD, write
 
 CLOSED = '"$@" | head -c 0; exit ${PIPESTATUS[0]}'
 LATE = '"$@" | sleep 0; exit ${PIPESTATUS[0]}'
@@ -51,6 +52,23 @@ def test_commands_that_only_print(words):
     full = in_shell(FULL, *words)
     assert full.returncode == 2
     assert full.stderr == "error: standard output: No space left on device.\n"
+
+
+def test_warnings_of_the_library_are_told_once_each(tmp_path):
+    """Without the place in the library that a warning of Python has."""
+    drawn = "y_rep = normal_rng(rep_vector(mu, n), 1);", "y_rep = rep_array(sqrt(mu - 1), n);"
+    program = write(tmp_path, GOOD.replace(*drawn))
+    (tmp_path / "data.csv").write_text("y\n" + "-1.5\n-0.5\n" * 30)
+    (tmp_path / "schema.toml").write_text(
+        'rows = "public"\n[columns.y]\ntype = "continuous"\nlower = -5\nupper = 5\n'
+    )
+    changes = {"formula": "y ~ 1", "family": None, "program": program, "datasets": 2}
+    done = dpbayes(
+        "synthesize", tmp_path / "data.csv", *options(tmp_path, **changes), "--allow-unproved"
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert line.startswith("warning: y_rep of mine.stan is no number in 60 of 60 rows")
 
 
 def test_errors_that_nobody_hears_keep_their_code(folder):

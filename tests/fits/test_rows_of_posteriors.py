@@ -139,6 +139,25 @@ def _checked(text, column, message, tmp_path):
         check_on_made_up(model, compiled, where, 50, 1)
 
 
+@pytest.mark.parametrize("mechanism", [dpb.Censored(5.0), dpb.Score(5.0)])
+def test_numbers_that_a_paid_draw_does_not_give_are_said(mechanism, tmp_path):
+    """A root of what is negative only near the records: no check on public values can see it."""
+    text = GOOD.replace(
+        "y_rep = normal_rng(rep_vector(mu, n), 1);", "y_rep = rep_array(sqrt(mu - 1), n);"
+    )
+    where = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": -5, "upper": 5}}, "rows": "public"}
+    )
+    settings = dpb.SamplerSettings(chains=2, warmup=300, draws=600, seed=1)
+    made = dpb.Synthesizer(
+        where, mechanism, dpb.Program(write(tmp_path, text), "y ~ 1"), settings=settings,
+        allow_unproved=True,
+    )  # fmt: skip
+    fit = made.fit(pd.DataFrame({"y": np.linspace(-4, 2, 60)}))
+    with pytest.warns(UserWarning, match=r"mine\.stan is no number in 60 of 60 rows"):
+        fit.sample(datasets=1, seed=1)
+
+
 PAID_BEFORE = {  # what a fit refuses for public reasons
     "does not compile": ("mu ~ normal(0, 2);", "mu ~ normal(0, 2, 3);"),
     "y_rep of 'y' is no number": (

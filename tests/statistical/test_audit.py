@@ -10,6 +10,7 @@ import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
 from dpbayes.evaluate.audit_sampled import audit_sampled, log_ratio_bound
 from dpbayes.stan.program import written_from
+from tests.programs import GOOD, write
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -100,6 +101,23 @@ def test_a_program_without_a_clamp_is_caught(synthesizer):
     found = audit(broken.fit(RECORDS), candidates=20)
     assert found.violated
     assert found.add_remove > 10
+
+
+def test_equal_records_of_a_users_program_are_ranked_one_by_one(tmp_path):
+    """The program has one row for all that are equal, and copies at both ends."""
+    counted = "  vector[n] anchor;\n", "  vector[n] anchor;\n  vector<lower=0>[n] multiplicity;\n"
+    sums = "clip_lower, clip_upper);", "clip_lower, clip_upper, multiplicity);"
+    text = GOOD.replace(*counted).replace(*sums)
+    schema = dpb.Schema.from_dict(
+        {"rows": 60, "columns": {"y": {"type": "continuous", "lower": -9, "upper": 9, "digits": 1}}}
+    )
+    made = dpb.Synthesizer(
+        schema, dpb.Censored(1.0), dpb.Program(write(tmp_path, text), "y ~ 1"), settings=SETTINGS
+    )
+    records = pd.DataFrame({"y": np.round(np.random.default_rng(1).normal(1, 1, 60), 0)})
+    found = audit(made.fit(records), candidates=20)
+    assert not found.violated, str(found)
+    assert found.add_remove == pytest.approx(1.0, abs=1e-6)  # a record at the end costs all of it
 
 
 def test_discrete_outcome_and_negative_window():

@@ -17,7 +17,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.evaluate import audit as auditing
-from dpbayes.evaluate.exact import UNSEEN, audit_exact, share
+from dpbayes.evaluate.exact import NEIGHBOURS, UNSEEN, audit_exact, share
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.privacy.guarantee import ADJACENCIES
 from tests.statistical import plants
@@ -359,12 +359,22 @@ def test_a_tenth_too_little_noise_is_found(name, monkeypatch):
     check_answers(plants.less_noise, made, records, monkeypatch)
 
 
+SOUND = {}  # claims by what was audited and found sound: noise is planted into many a mechanism
+
+
 def check_answers(plant, synthesizer, records, monkeypatch):
-    sound = audit_exact(synthesizer, records)
-    assert not sound.violated, str(sound)
+    audited = repr(synthesizer.mechanism), repr(synthesizer.model), synthesizer.engine, id(records)
+    if audited not in SOUND:
+        sound = audit_exact(synthesizer, records)
+        assert not sound.violated, str(sound)
+        SOUND[audited] = sound.claim
     plant(monkeypatch)
-    wrong = audit_exact(synthesizer, records)
-    assert wrong.violated or beyond(wrong, sound.claim), str(wrong)
+    # What few neighbours show needs no more of them.
+    for neighbours in (2, NEIGHBOURS):
+        wrong = audit_exact(synthesizer, records, neighbours)
+        if wrong.violated or beyond(wrong, SOUND[audited]):
+            return
+    pytest.fail(str(wrong))
 
 
 def beyond(found, claim):

@@ -30,9 +30,10 @@ SCHEMA = dpb.Schema.from_dict(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Simulated records and chains decide how good a release is, and nothing of what it costs."""
+    """Simulated records, steps and chains decide how good a release is, not what it costs."""
     for name in ("SIZE", "MORE"):
         monkeypatch.setattr(f"dpbayes.mechanisms.score.fitted.{name}", 200)
+    monkeypatch.setattr("dpbayes.mechanisms.score.inference.STEPS", 1)
 
     def at_mode(self, settings):
         simulator, point = self._simulator, self._belief.point
@@ -43,7 +44,7 @@ def quick(monkeypatch):
         monkeypatch.setattr(made, "sample", at_mode)
 
 
-def audited(model, schema, records, most=2, **settings):
+def audited(model, schema, records, most=1, **settings):
     mechanism = Score(settings.pop("epsilon", 1.0), **{"adjacency": "add-remove", **settings})
     made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
     return audit_exact(made, records, most)

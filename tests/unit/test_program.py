@@ -80,6 +80,40 @@ def test_refused_by_name(tmp_path, old, new, message):
         dpb.StanProgram.from_file(write(tmp_path, GOOD.replace(old, new)))
 
 
+# Outside of the part of Stan that is followed; a string has braces as a block does.
+TUPLE = """#include pseudo_likelihood.stan
+  tuple(real, real) both(real a, real b) {
+    print("parameters { real wrong; }");
+    return (a, b);
+  }"""
+
+
+@pytest.mark.parametrize(
+    ("declaration", "names"),
+    [
+        ("real mu, sd_, tau;", ("mu", "sd_", "tau")),
+        ("real<lower=(2 < 3), upper=4> mu; array[2] vector[3] a, b;", ("mu", "a", "b")),
+        ("real mu; row_stochastic_matrix[2, 2] p; sum_to_zero_matrix[2, 2] z;", ("mu", "p", "z")),
+        (
+            "real mu /* ; real none; */; // real none;\n  vector[2] _;".replace("_", "w"),
+            ("mu", "w"),
+        ),
+    ],
+)
+def test_parameters_are_read_whatever_else_a_program_has(tmp_path, declaration, names):
+    """Chains are diagnosed by them: with one left out, chains in two places pass for one."""
+    text = GOOD.replace("#include pseudo_likelihood.stan", TUPLE)
+    text = text.replace("  real mu;\n", f"  {declaration}\n")
+    assert dpb.StanProgram.from_file(write(tmp_path, text)).declared("parameters") == names
+
+
+def test_parameters_that_cannot_be_read_are_refused(tmp_path):
+    text = GOOD.replace("#include pseudo_likelihood.stan", TUPLE)
+    text = text.replace("  real mu;\n", "  real mu;\n  unheard_of_type[3] nu;\n")
+    with pytest.raises(dpb.ProgramError, match="line 20: the parameters block is in no form"):
+        dpb.StanProgram.from_file(write(tmp_path, text))
+
+
 def test_missing_files(tmp_path):
     with pytest.raises(dpb.ProgramError, match="does not exist"):
         dpb.StanProgram.from_file(tmp_path / "none.stan")

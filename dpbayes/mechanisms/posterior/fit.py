@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -138,34 +139,45 @@ def fit_stages(
 
 
 def synthetic_columns(
-    bound_records: BoundRecords, output: Drawn, rows: int, rng: np.random.Generator
+    bound_records: BoundRecords,
+    output: Drawn,
+    rows: int,
+    rng: np.random.Generator,
+    released: bool = False,
 ) -> pd.DataFrame:
     """Draw synthetic columns from the program, with constants for every confidential value.
 
     Seeds of Stan's generator have 31 bits, which can be enumerated: each row therefore takes its
     values from one of several replicates with seeds of their own, chosen row by row. A bundled
     program draws each row independently of the others, so that rows are drawn in blocks.
+
+    Args:
+        released: the output is paid for, so that a warning may tell what is drawn from it.
     """
     public = bound_records.model.public(bound_records.task.records, rows)
     if rows <= ROWS_AT_ONCE or not bound_records.model.program.bundled:
         blank = (
             bound_records.blank if rows == bound_records.task.rows else bound_records.blank_of(rows)
         )
-        return _replicated(bound_records, output, public, blank, rng)
+        return _replicated(bound_records, output, public, blank, rng, released)
     blocks = (public.iloc[k : k + ROWS_AT_ONCE] for k in range(0, rows, ROWS_AT_ONCE))
     drawn = [
-        _replicated(bound_records, output, b, bound_records.blank_block(b), rng) for b in blocks
+        _replicated(bound_records, output, b, bound_records.blank_block(b), rng, released)
+        for b in blocks
     ]
     return pd.concat(drawn, ignore_index=True)
 
 
 def at_random_draw(
-    bound_records: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
+    bound_records: BoundRecords,
+    draws: xr.DataTree,
+    rows: int,
+    rng: np.random.Generator,
+    released: bool = False,
 ) -> pd.DataFrame:
-    """Draw synthetic columns at one of the draws, chosen at random."""
-    return synthetic_columns(
-        bound_records, Drawn(draws, int(rng.integers(count_draws(draws)))), rows, rng
-    )
+    """Draw synthetic columns as ``synthetic_columns`` at one of the draws, chosen at random."""
+    output = Drawn(draws, int(rng.integers(count_draws(draws))))
+    return synthetic_columns(bound_records, output, rows, rng, released)
 
 
 def check_of(bound_records: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
@@ -183,6 +195,7 @@ def _replicated(
     public: pd.DataFrame,
     blank: BoundModel,
     rng: np.random.Generator,
+    released: bool,
 ) -> pd.DataFrame:
     """Draw synthetic columns for public rows to which ``blank`` is bound."""
     rows = len(public)
@@ -191,7 +204,16 @@ def _replicated(
         bound = blank.rebind(**changes) if changes else blank
         seeds = rng.integers(2**31, size=REPLICATES).tolist()
         replicates = np.stack([bound.y_rep(*output, seed) for seed in seeds])
-        return np.asarray(replicates[rng.integers(REPLICATES, size=rows), np.arange(rows)])
+        y = np.asarray(replicates[rng.integers(REPLICATES, size=rows), np.arange(rows)])
+        wrong = int(np.isnan(y).sum())
+        if wrong and released:
+            warnings.warn(
+                f"y_rep of {bound_records.model.program.name}.stan is no number in {wrong:,} of "
+                f"{rows:,} rows, where 0 or the value nearest to it is released. Keep what its "
+                "generators take inside their domain, and release anew",
+                stacklevel=2,
+            )
+        return y
 
     return bound_records.model.draw(public, replicate)
 
@@ -240,7 +262,7 @@ class PosteriorFit(Fitted[Drawn]):
         self.posterior.check_draws(count)
 
     def synthetic(self, output: Drawn, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        return synthetic_columns(self.bound_records, output, rows, rng)
+        return synthetic_columns(self.bound_records, output, rows, rng, released=True)
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:

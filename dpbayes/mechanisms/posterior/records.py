@@ -555,8 +555,8 @@ def bind_stage(
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
-    by_column = records.model.by_column()
-    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, by_column)
+    by_column, kinds = records.model.by_column(), records.kinds
+    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, by_column, kinds)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:

@@ -14,6 +14,7 @@ from dpbayes.core.arrays import Vector
 from dpbayes.core.errors import ConvergenceError
 from dpbayes.core.lazy import xr
 from dpbayes.engines import SamplerSettings
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, Choices
@@ -41,6 +42,7 @@ class BoundStage:
         at: the anchor as one draw of the parameters, or None.
         candidates: the public points that draws are selected from, or None where chains draw.
         by_column: program data that select the likelihood of each column (``Model.by_column``).
+        kinds: the unique records, each of which has one row of the program.
     """
 
     stage: Stage
@@ -49,8 +51,9 @@ class BoundStage:
     weighting: Weighting
     anchor: Vector | None
     at: xr.DataTree | None
-    candidates: Candidates | None = None
-    by_column: tuple[Mapping[str, int], ...] = ({},)
+    candidates: Candidates | None
+    by_column: tuple[Mapping[str, int], ...]
+    kinds: UniqueRows
 
     @property
     def choices(self) -> Choices | None:

@@ -285,7 +285,7 @@ class FittedScore(Fitted[ScorePosterior]):
     def synthetic(
         self, output: ScorePosterior, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
-        return at_random_draw(self._on, output.draws, rows, rng)
+        return at_random_draw(self._on, output.draws, rows, rng, released=True)
 
     def posterior_of(self, output: ScorePosterior) -> xr.DataTree:
         draws = output.draws["posterior"].to_dataset().drop_vars(NOISE, errors="ignore")
@@ -383,9 +383,9 @@ class RehearsedScore(FittedScore):
         self.posterior_of(output)
         for _ in range(TRIED):
             with contextlib.suppress(EngineError):
-                self.synthetic(output, self._task.rows, noise.rng)
+                at_random_draw(self._on, output.draws, self._task.rows, noise.rng)
                 return
-        self.synthetic(output, self._task.rows, noise.rng)
+        at_random_draw(self._on, output.draws, self._task.rows, noise.rng)
 
     def _whole(self, score: ClippedScore) -> Ints:
         return np.zeros((len(self._kinds.counts), len(score.directions)), dtype=np.int64)
