@@ -201,7 +201,10 @@ class Column:
             if self.lower is None:
                 object.__setattr__(self, "lower", 0)
             if self.lower is not None and self.lower < 0:
-                raise SchemaError(f"{where}: lower = {self.lower}; a count starts at 0 or above.")
+                raise SchemaError(
+                    f"{where}: lower = {self.lower}; a count starts at 0 or above. Whole numbers "
+                    "below 0 are continuous with digits = 0."
+                )
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             low, high = self.shown(self.lower), self.shown(self.upper)
             raise SchemaError(f"{where}: lower = {low} must be below upper = {high}.")

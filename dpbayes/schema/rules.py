@@ -254,7 +254,13 @@ class _RuleReader:
         """Return a part that is numeric; raise SchemaError for a text, a level or a comparison."""
         literal = part.text is not None and math.isnan(part.value({}))
         if part.boolean or literal or (part.column is not None and part.column.levels):
-            kind = "a text" if literal else "a comparison" if part.boolean else "a level"
+            if part.column is not None:
+                name = part.column.name
+                raise self._fail(
+                    f"{name!r} has levels, and a level is no number to calculate with. Compare it "
+                    "with ==, or declare the column count, or continuous with digits = 0"
+                )
+            kind = "a text" if literal else "a comparison"
             raise self._fail(f"{kind} is no number to calculate with")
         return part
 

@@ -491,23 +491,24 @@ def test_an_older_ledger_gives_nothing_back(url, tmp_path, moved):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 100.0)
     place = Path(url.removeprefix("sqlite:///"))
-    for point, end in (
-        ("kill:writing", "void"), ("kill:filled", "lost"), ("kill-after:filled", "lost"),
-        ("kill:write", "lost"), ("kill:appear", "released"), ("kill:released", "released"),
-    ):  # fmt: skip
-        with serving(url, tmp_path / "releases") as server:
+    points = {
+        "kill:writing": "void", "kill:filled": "lost", "kill-after:filled": "lost",
+        "kill:write": "lost", "kill:appear": "released", "kill:released": "released",
+    }  # fmt: skip
+    out = tmp_path / "releases" / "out"
+    with serving(url, tmp_path / "releases") as server:
+        for point, end in points.items():
             server.release("out", point)
-        states = ledger.history()["state"].tolist()
-        with contextlib.closing(sqlite3.connect(place)) as db, db:
-            db.execute("UPDATE entry SET state = 'reserved' WHERE number = ?", [len(states)])
-        out = tmp_path / "releases" / "out"
-        if moved == "away":
-            out.rename(tmp_path / "web")
-            assert [done.state for done in resolve(ledger)] == [None]
-            (tmp_path / "web").rename(out)
-        assert [done.state for done in resolve(ledger)] == [end], point
-        assert not list(out.glob(".*-*"))
-        shutil.rmtree(out)
+            states = ledger.history()["state"].tolist()
+            with contextlib.closing(sqlite3.connect(place)) as db, db:
+                db.execute("UPDATE entry SET state = 'reserved' WHERE number = ?", [len(states)])
+            if moved == "away":
+                out.rename(tmp_path / "web")
+                assert [done.state for done in resolve(ledger)] == [None]
+                (tmp_path / "web").rename(out)
+            assert [done.state for done in resolve(ledger)] == [end], point
+            assert not list(out.glob(".*-*"))
+            shutil.rmtree(out)
 
 
 @only_sqlite
