@@ -311,9 +311,9 @@ class PieceOfProgram:
             if end := re.compile(r"\s*;").match(code, close + 1):
                 return statements[0].start(), end.end(), (statements[0][1], arguments)
         raise ProgramError(
-            f"{self.program.name}.stan cannot be a column of a sequence: its model block needs one "
-            "statement target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, "
-            "clip_upper); with nothing added to it."
+            f"{self.program.name}.stan cannot be taken by a sequence or by mechanism score: its "
+            "model block needs one statement target += pseudo_log_lik(log_lik_i, weights, "
+            "anchor, clip_lower, clip_upper); with nothing added to it."
         )
 
     @cached_property
@@ -352,7 +352,7 @@ def _declared(program: StanProgram) -> frozenset[str]:
         tree = parse(program.text)
     except Unreadable as error:
         raise ProgramError(
-            f"{program.name}.stan cannot be a column of a sequence: {error}"
+            f"{program.name}.stan cannot be taken by a sequence or by mechanism score: {error}"
         ) from None
 
     def names(node: Node) -> Iterator[str]:
