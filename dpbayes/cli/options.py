@@ -270,8 +270,8 @@ class MechanismOptions:
     ) -> Mechanism[Any]:
         """Build the mechanism that the options describe.
 
-        By default it is ``Marginals`` without a model, ``Score`` for a family without group terms
-        where that takes the model and the settings, and ``Anchored``, which takes any model, else.
+        By default it is ``Marginals`` without a model, ``Score`` for a family where it takes the
+        model and the settings, and ``Anchored``, which takes any model, else.
 
         Args:
             model: options of the model.
@@ -297,8 +297,8 @@ def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str
     """Name of the mechanism that is taken if none is named."""
     if not model.given:
         return Marginals.name
-    grouped, score = "|" in (model.formula or ""), get_kind(Score.name, {})
-    if not model.family or grouped or engine == "candidates" or not all(map(score.takes, settings)):
+    score = get_kind(Score.name, {})
+    if not model.family or engine == "candidates" or not all(map(score.takes, settings)):
         return Anchored.name
     try:
         model.synthesizer(Score(epsilon=1.0))  # whether the model is taken depends on no ε
