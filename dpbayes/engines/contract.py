@@ -160,6 +160,50 @@ def check_gradient(
     AtEnds(program, bound, draws, ends, n, np.random.default_rng(seed)).check_gradient(inside)
 
 
+def check_scores(
+    program: StanProgram, model: CompiledModel, data: Mapping[str, Any], private: Sequence[str]
+) -> None:
+    """Test that a record's score of the beta-divergence depends on that record alone.
+
+    With weight 1 for one record and 0 for the others, target must not depend on the confidential
+    data of the others, nor on their number.
+
+    Args:
+        data: as in ``check_contract``, with the entry ``divergence`` above 0.
+        private: names of the confidential entries.
+    Raises:
+        ProgramError: it does.
+    """
+    n = int(data["n"])
+    few = max(1, n // 2)
+    bound = model.bind({**data, **contract_defaults(n)})
+    draws = bound.random_points(POINTS, 1)
+    for record in {0, few - 1}:
+        alone = (np.arange(n) == record).astype(float)
+        others = {}
+        for name in private:
+            values = np.asarray(data[name])
+            same = np.where((values == values[record]).reshape(n, -1).all(axis=1), 1, 0)
+            others[name] = np.repeat(values[[int(np.argmin(same))]], n, axis=0)
+            others[name][record] = values[record]
+        shorter = {**_first(data, few), **contract_defaults(few), "weights": alone[:few]}
+        target, *moved = (
+            b.log_prob(draws)
+            for b in (
+                bound.rebind(weights=alone),
+                bound.rebind(weights=alone, **others),
+                model.bind(shorter),
+            )
+        )
+        if not all(close(there, target, np.abs(target)) for there in moved):
+            raise broken(
+                program,
+                f"with divergence = {data['divergence']:g}, what a record adds to target depends "
+                "on other records. A score is a function of that record, public data and "
+                "parameters.",
+            )
+
+
 def _passed(names: str) -> tuple[str, ...]:
     """Describe the properties that hold, given the names of the confidential entries."""
     return (

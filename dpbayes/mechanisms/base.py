@@ -66,6 +66,7 @@ class Task:
         table: the validated records.
         rows: the public number of rows (``schema.rows``), from which settings and scales are
             derived; it equals n only where n is public.
+        released_rows: rows that a data set will have if it is another number; None if it is not.
         rows_sd: sd of ``rows`` about n: 0 where n is public, infinite where ``rows`` is declared.
         model: the Stan model, for mechanisms that need one.
         engine, settings: the sampler and its settings, for mechanisms that draw from posteriors.
@@ -98,6 +99,7 @@ class Task:
     allow_nonconvergence: bool = False
     pay: Callable[[], None] = field(default=free, repr=False, compare=False)
     rows_sd: float = 0.0
+    released_rows: int | None = None
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

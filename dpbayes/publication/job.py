@@ -189,6 +189,8 @@ class Job:
         for candidate in self.candidates if self.rows is not None else ():
             assert self.rows is not None
             refuse_other_rows(candidate.schema, candidate.model, self.rows, len(table))
+            if candidate.model is not None and not candidate.model.program.bundled:
+                candidate.rehearse(table, self.rows)
         return table
 
     def _warnings(self, records: int) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ class Family:
         open_at: ends of the scaled outcome's range at which the density is not finite.
         divergence: whether the program can score outcomes by the beta-divergence (``switches``),
             for probability mass functions only, which have the public bound 1. For a program
-            outside the package this is the author's claim; the contract check does not test it.
+            outside the package a fit checks on made-up records that a record's score depends on
+            that record alone; that its range is as claimed is the author's assertion.
         program: Stan file outside the package, which has to keep the contract of
             stan_models/README.md; None for a bundled one.
         file: bundled program that several families share, if it is not named like the family.

@@ -347,6 +347,36 @@ def test_a_family_from_outside_the_package(schema, records, tmp_path):
     assert "the user's claim" in release.guarantee.paragraph()
 
 
+SCORES = {  # what a family adds to its score of the beta-divergence, and why it is refused
+    "+ 0.1 * mean(sign)": "a record adds to target depends on other records",
+    "+ 0.1 / size(record)": "a record adds to target depends on other records",
+    # 0 log(0), of which the derivative is 0 / 0.
+    "+ lmultiply(1 - sign[first:last], (1 - sign[first:last]) .* square(eta))": "has no gradient",
+    "+ 0.1": None,
+}
+
+
+@pytest.mark.parametrize("added", SCORES)
+def test_a_familys_scores_are_checked_before_anything_is_paid_for(added, schema, records, tmp_path):
+    """They replace log-likelihoods only under the beta-divergence."""
+    family = family_of_ones_own(tmp_path / "mine.stan", divergence=True)
+    text = (tmp_path / "mine.stan").read_text()
+    score = "bernoulli_power_sum(eta, divergence + 1), divergence)"
+    assert score in text
+    (tmp_path / "mine.stan").write_text(text.replace(score, f"{score} {added}"))
+    dpb.register_family(family)
+    settings = dpb.SamplerSettings(chains=2, warmup=50, draws=20, seed=1)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.BetaDivergence(1.0), dpb.Regression("ill ~ 1", "mine"), settings=settings,
+        allow_unproved=True,
+    )  # fmt: skip
+    if SCORES[added] is None:
+        assert len(synthesizer.fit(records, allow_nonconvergence=True).sample(1).datasets) == 1
+        return
+    with pytest.raises(dpb.ProgramError, match=SCORES[added]):
+        synthesizer.fit(records)
+
+
 @pytest.mark.parametrize(
     "file", ["/etc/hosts", "../stan_models/poisson", "inference/noisy_score", "none"]
 )

@@ -101,6 +101,22 @@ def test_constants_for_each_record_leave_their_number_no_choice(tmp_path):
     assert len(fit.sample(rows=20, seed=1).datasets[0]) == 20
 
 
+@pytest.mark.parametrize("mechanism", [dpb.Anchored(1.0, "two-stage"), dpb.Score(1.0)])
+def test_other_rows_are_tried_before_anything_is_paid_for(mechanism, tmp_path, ledger):
+    """A public table that is long enough for the records, and too short for the release."""
+    text = GOOD.replace("  vector[n] y;", "  vector[n] y;\n  int<lower=1> M;\n  vector[M] z;")
+    text = text.replace("normal_rng(rep_vector(mu, n), 1)", "normal_rng(mu + z[1:n], 1)")
+    column = {"type": "continuous", "lower": -5, "upper": 5}
+    where = dpb.Schema.from_dict({"columns": {"y": column}, "rows": 20})
+    model = dpb.Program(write(tmp_path, text), "y ~ 1", {"M": 30, "z": np.zeros(30)})
+    synthesizer = dpb.Synthesizer(where, mechanism, model)
+    records = pd.DataFrame({"y": np.linspace(-2, 2, 20)})
+    job = dpb.Job((synthesizer,), tmp_path / "out", rows=40, ledger=ledger, dataset="cps")
+    with pytest.raises(dpb.ProgramError, match="y_rep cannot be generated"):
+        job.run(records)
+    assert ledger.history().empty
+
+
 TERMS = "to_vector(y) * mu - log1p_exp(rep_vector(mu, n))"
 WRONG = {
     "bernoulli_logit_rng(rep_vector(mu, n))": None,

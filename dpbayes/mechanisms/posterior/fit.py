@@ -61,8 +61,9 @@ def prepare_stages(
         DataError, EngineError, GuaranteeError, ProgramError.
     """
     records = task.shared(BoundRecords)
-    records.check_gradient()
     stages = stages_of(records.problem())
+    for differing in {stage.divergence: stage for stage in stages}.values():
+        records.check_stage(differing)
     for stage in stages:
         check_references(records, stage)
     if not records.model.program.bundled:
@@ -77,11 +78,12 @@ def _check_public_rows(records: BoundRecords) -> None:
     after payment. Rows and points are public, and values of the records are not read.
     """
     rng, failed = np.random.default_rng(0), EngineError("")
+    rows = records.task.released_rows or records.task.rows
     for width in TRIED_WITHIN:
         points = records.blank.random_points(TRIED, 0, width)
         for index in range(TRIED):
             try:
-                synthetic_columns(records, Drawn(points, index), records.task.rows, rng)
+                synthetic_columns(records, Drawn(points, index), rows, rng)
             except EngineError as error:
                 failed = error
             else:

@@ -31,6 +31,7 @@ from dpbayes.engines.contract import (
     ContractReport,
     check_contract,
     check_gradient,
+    check_scores,
     contract_defaults,
 )
 from dpbayes.engines.draws import count_draws, make_draws, stacked
@@ -63,8 +64,8 @@ WARM = 0.1, 100, 149
 # which longer steps diverge (17 to 34 of 4,000 draws of a survival fit at 0.8, 0 or 1 at 0.95).
 KINKED = 0.95
 _SINGULAR = 1e12  # condition number from which a covariance matrix counts as singular
-# A dense metric costs K^2 per step and K^2 draws to learn. Most covariates with which it is used:
-# where chains learn it themselves, and where earlier draws provide it.
+# Most covariates with which a dense metric, of K^2 numbers, is used: where chains learn it
+# themselves, and where earlier draws provide it.
 DENSE_METRIC_COVARIATES = 50, 200
 
 
@@ -194,17 +195,21 @@ class BoundRecords:
             )
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
 
-    def check_gradient(self) -> None:
-        """Check that chains can sample a user's program where made-up records are on a bound.
+    def check_stage(self, stage: Stage) -> None:
+        """Raise ProgramError where made-up records break what this stage asks of a user's program.
 
-        Raises:
-            ProgramError: it has no gradient there.
+        It is ``check_scores`` for the beta-divergence, and ``check_gradient`` for chains.
         """
-        program, task = self.model.program, self.task
-        if not program.bundled and task.engine.draw == "chain":
-            data = _made_up_data(self.model, task.schema, task.rows, CHECKED)
-            ends, inside = self.model.ends(), self.model.inside(CHECKED)
-            check_gradient(program, self._compiled, data, ends, inside=inside)
+        program, task, model = self.model.program, self.task, self.model
+        if program.bundled:
+            return
+        data = _made_up_data(model, task.schema, task.rows, CHECKED)
+        if stage.divergence:
+            data["divergence"] = stage.divergence
+            check_scores(program, self._compiled, data, model.private)
+        if task.engine.draw == "chain":
+            inside = model.inside(CHECKED)
+            check_gradient(program, self._compiled, data, model.ends(), inside=inside)
 
     def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
         """Reduce the data to unique records with frequencies, where the program supports it.

@@ -381,11 +381,12 @@ class RehearsedScore(FittedScore):
         except EngineError:
             return
         self.posterior_of(output)
+        rows = self._task.released_rows or self._task.rows
         for _ in range(TRIED):
             with contextlib.suppress(EngineError):
-                at_random_draw(self._on, output.draws, self._task.rows, noise.rng)
+                at_random_draw(self._on, output.draws, rows, noise.rng)
                 return
-        at_random_draw(self._on, output.draws, self._task.rows, noise.rng)
+        at_random_draw(self._on, output.draws, rows, noise.rng)
 
     def _whole(self, score: ClippedScore) -> Ints:
         return np.zeros((len(self._kinds.counts), len(score.directions)), dtype=np.int64)
