@@ -12,6 +12,7 @@ from dpbayes.cli.streams import say, say_error
 from dpbayes.core.errors import InferenceError, refused
 from dpbayes.inference.analysis import analyse, of_one, read_release
 from dpbayes.inference.combining import RULES
+from dpbayes.inference.coverage import of_slopes
 from dpbayes.inference.regressions import MODELS, formula_fit
 
 UNFIT = "the data sets, or what guarantee.json says of them, do not fit this analysis"
@@ -59,3 +60,6 @@ def combine(
         )
     for text in dict.fromkeys(str(w.message) for w in caught):
         say_error(f"warning: {text}")
+    slopes = of_slopes(contents.mechanism)
+    if slopes is not None and len(table) > 1:
+        say_error(f"warning: {slopes}")

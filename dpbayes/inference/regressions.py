@@ -237,8 +237,8 @@ def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     if not columns:
         return data
     warnings.warn(
-        f"rows with a missing value are left out ({', '.join(columns)}): the analysis is of those "
-        "that have one, as it would be of the records.",
+        "rows with a missing value in a column of the regression are left out: the analysis is of "
+        "the others, as it would be of the records.",
         stacklevel=2,
     )
     return data.dropna(subset=columns)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dpbayes.privacy.accounting import stated
+from dpbayes.schema.clusters import Cluster
 
 NOISY = 0.1  # share of rows decided by noise alone, from which a forecast warns
 INSTEAD = (
@@ -80,6 +81,19 @@ class Forecast:
             return self
         return self._with(noisy_rows(sd, f"the {rows:,} records"))
 
+    def for_release(
+        self, delta: float, rows: int, rows_sd: float, cluster: Cluster | None
+    ) -> Forecast:
+        """This forecast, with the warnings that concern any mechanism.
+
+        Args:
+            delta, rows: as in ``at_delta``.
+            rows_sd: as ``sd`` in ``at_noise``.
+            cluster: the declared persons who have several records, or None.
+        """
+        forecast = self.at_delta(delta, rows).at_noise(rows_sd, rows)
+        return forecast if cluster is None else forecast._with(_without_persons(cluster))
+
     def _with(self, caution: ForecastWarning) -> Forecast:
         """This forecast with one more caution, unless it has it."""
         return replace(self, cautions=tuple(dict.fromkeys((*self.cautions, caution))))
@@ -93,6 +107,14 @@ class Forecast:
     def notes(self) -> tuple[str, ...]:
         """Expected problems, for readers of the release."""
         return tuple(caution.problem for caution in self.cautions)
+
+
+def _without_persons(cluster: Cluster) -> ForecastWarning:
+    return ForecastWarning(
+        f"A person has up to {cluster.most} records, and synthetic rows have no persons: what ties "
+        "the records of a person together is lost, and standard errors do not account for it.",
+        "Where it matters, make one row of each person first, such as with a column for each year.",
+    )
 
 
 def noisy_rows(sd: float, records: str = "the records") -> ForecastWarning:

@@ -12,6 +12,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.inference.coverage import (
     DEFAULT_RULE,
     RULES_BY_MECHANISM,
+    of_slopes,
     records_of,
     uncovered,
 )
@@ -134,8 +135,9 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
             "programs do so for a regression; run them in the folder of the release."
         ]
     against = uncovered(name, public_settings)
-    if not one and against is not None:
-        text.append(f"Of the intervals that this gives: {against}")
+    for known in (against, of_slopes(name)):
+        if not one and known is not None:
+            text.append(f"Of the intervals that this gives: {known}")
     if POSTERIOR in statement.get("files", {}):
         text.append(
             f"Intervals of the model's own parameters are quantiles of the draws in `{POSTERIOR}`."

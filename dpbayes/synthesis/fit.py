@@ -99,7 +99,8 @@ class Fit(Generic[F_co]):
         """Forecast of a release from public facts, including a number of rows that it pays for."""
         task, rows = self.task, max(1, self.task.rows)
         outlook = self.mechanism.outlook(task.schema, rows, task.model)
-        return outlook.at_delta(self.guarantee.delta, rows).at_noise(task.rows_sd, rows)
+        cluster = task.schema.cluster
+        return outlook.for_release(self.guarantee.delta, rows, task.rows_sd, cluster)
 
     @one_thread()
     def check(self, replicates: int = 20) -> Check:
@@ -250,19 +251,8 @@ class Fit(Generic[F_co]):
             versions={**versions("dpbayes"), **self.fitted.versions()},
             settings=self._settings(datasets, self.task.rows if rows is None else rows),
             schema=self.task.schema,
-            notes=(*self._of_persons(), *self.outlook.at_delta(claim.delta, self.task.rows).notes),
+            notes=self.outlook.at_delta(claim.delta, self.task.rows).notes,
             program_text=model.program.text if model is not None and model.generated else None,
-        )
-
-    def _of_persons(self) -> tuple[str, ...]:
-        """Note on what is lost where a person has several records."""
-        cluster = self.task.schema.cluster
-        if cluster is None:
-            return ()
-        return (
-            f"A person has up to {cluster.most} records, and synthetic rows have no persons: what "
-            "ties the records of a person together is lost, and standard errors do not account "
-            "for it.",
         )
 
     @one_thread()

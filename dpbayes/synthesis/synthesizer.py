@@ -172,7 +172,7 @@ class Synthesizer(Generic[F_co]):
         known = self.mechanism.data_rows(self.schema)
         rows = max(1, rows if known is None else known)
         outlook = self.spent.outlook(self.schema, rows, self.model)
-        return outlook.at_delta(self.guarantee().delta, rows).at_noise(self.rows_sd, rows)
+        return outlook.for_release(self.guarantee().delta, rows, self.rows_sd, self.schema.cluster)
 
     @property
     def unproved(self) -> tuple[Finding, ...]:

@@ -114,7 +114,7 @@ def test_levels_that_are_numbers(table):
     np.testing.assert_allclose(two.params, yes.params)
     # A missing value makes numbers of the file floating point.
     frame.loc[0, ["k", "two"]] = np.nan
-    with pytest.warns(UserWarning, match="rows with a missing value are left out"):
+    with pytest.warns(UserWarning, match="rows with a missing value in a column"):
         left = formula_fit("k ~ two", levels=levels)(frame)
     assert list(left.params.index) == ["Intercept", "two[T.2]"]
 

@@ -581,14 +581,13 @@ def check_references(records: BoundRecords, stage: Stage) -> None:
     for part in (stage.weights, stage.anchor):
         if isinstance(part, Reference):
             part.check(records.model.identity())
-    if not isinstance(stage.anchor, Reference):
-        return
-    (values,) = records.blank.log_lik(stage.anchor.anchor())
-    if np.isnan(values).all():
-        raise GuaranteeError(
-            "the anchor lies outside the parameter space of "
-            f"{records.model.program.name}.stan, or its density is not defined there. Tune again."
-        )
+            at = part.anchor() if part is stage.anchor else part.draws
+            if all(np.isnan(values).all() for values in records.blank.log_lik(at)):
+                raise GuaranteeError(
+                    "the reference fit lies outside the parameter space of "
+                    f"{records.model.program.name}.stan, or its density is not defined there. "
+                    "Tune again."
+                )
 
 
 def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:

@@ -201,3 +201,8 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
     others = [repr(name) for name in names if name not in known]
     if others:
         say(f"Not in the schema, and left out: {listed(others, MOST_NAMES)}.")
+        if schema.cluster is None and not dropped:
+            say(
+                "If a column among them names persons with several rows each, ε protects a row, "
+                "not a person: declare it as [cluster]."
+            )
