@@ -187,22 +187,29 @@ class StanProgram:
     def declared(self, block: str) -> tuple[str, ...]:
         """Return the names declared in a block.
 
-        A user's program is parsed; if it is outside of the part of Stan that can be proved, the
-        block alone is. The pattern knows declarations as the bundled programs have them.
-
         Raises:
             ProgramError: data or parameters of a user's program that cannot be parsed.
+        """
+        try:
+            return self._declared(block)
+        except Unreadable as error:
+            message = f"line {error.line}: the {block} block is in no form that can be read."
+            raise self._broken(message) from None
+
+    def _declared(self, block: str) -> tuple[str, ...]:
+        """Return the names declared in a block; raise Unreadable for data and parameters.
+
+        A user's program is parsed; if it is outside of the part of Stan that can be proved, the
+        block alone is. The pattern knows declarations as the bundled programs have them.
         """
         if not self.bundled:
             with contextlib.suppress(Unreadable, RecursionError):
                 return declared_in(parse(self.text), block)
             try:
                 return declared_in(parse(self._alone(block)), block)
-            except Unreadable as error:
+            except Unreadable:
                 if block in ("data", "parameters"):
-                    raise self._broken(
-                        f"line {error.line}: the {block} block is in no form that can be read."
-                    ) from None
+                    raise
         matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
         return tuple(m[1] for m in matches if m)
 
@@ -217,7 +224,10 @@ class StanProgram:
                 "the shared pseudo-likelihood is not included. Add to the functions block:\n"
                 "  #include pseudo_likelihood.stan"
             )
-        declared = self.declared("data")
+        # What cannot be read may be a syntax error, which the compiler explains.
+        declared: tuple[str, ...] = tuple(CONTRACT_DATA)
+        with contextlib.suppress(Unreadable):
+            declared = self._declared("data")
         missing = [text for name, text in CONTRACT_DATA.items() if name not in declared]
         if missing:
             raise self._broken(
@@ -248,7 +258,10 @@ class StanProgram:
                 raise self._broken(
                     f"line {line}: {block} are real or whole numbers, and arrays of them."
                 )
-            for name in self.declared(block):
+            names: tuple[str, ...] = ()
+            with contextlib.suppress(Unreadable):
+                names = self._declared(block)
+            for name in names:
                 if _AXES.fullmatch(name):
                     raise self._broken(f"{name!r} is a name of draws' axes. Rename it.")
         dropped = self.line_of(r"\b\w+_lup[dm]f\b")
