@@ -298,7 +298,7 @@ def test_a_clamp_in_brackets_is_no_column(tmp_path):
         call += ")" * (call.count("(") - call.count(")")) + ";\n}\ngenerated"
         text = piece.program.text.replace("}\ngenerated", call, 1)
         assert text != piece.program.text
-        with pytest.raises(dpb.ProgramError, match=r"more than once|cannot be a column"):
+        with pytest.raises(dpb.ProgramError, match=r"more than once|cannot be taken"):
             composed([Piece("c", "c ~ 1", StanProgram("mine", text, text))])
 
 
