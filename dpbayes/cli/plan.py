@@ -175,8 +175,9 @@ def _say_models(result: Plan, totals: Sequence[float]) -> None:
 
 
 def _say_advice(result: Plan, totals: Sequence[float]) -> None:
-    """Print the recommended mechanism for each total ε, with reasons and warnings."""
+    """Print the recommended mechanism for each total ε, with reasons and each warning once."""
     say("")
+    said: set[str] = set()
     for total in totals:
         name, why = result.recommended(total)
         advice = {name: f"ε = {stated(total)}: take {name}: {why}."}
@@ -187,4 +188,6 @@ def _say_advice(result: Plan, totals: Sequence[float]) -> None:
             say(line)
             (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)
             for text in expected.outlook.warnings:
-                say(f"  warning: {text}")
+                if text not in said:
+                    say(f"  warning: {text}")
+            said.update(expected.outlook.warnings)
