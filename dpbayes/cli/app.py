@@ -84,7 +84,7 @@ def _once() -> Callable[..., None]:
     def warned(message: Warning | str, *_: object) -> None:
         if str(message) not in told:
             told.add(str(message))
-            say_error(f"warning: {message}.")
+            say_error(f"warning: {message}")
 
     return warned
 

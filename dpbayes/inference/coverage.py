@@ -93,8 +93,8 @@ _OF_SLOPES = {
         "correlations and slopes of numeric columns are drawn towards 0, and their intervals can "
         "miss although those of shares and means cover: of two related normal covariates 95% "
         "intervals covered a slope in 8 to 75% of 12 runs with 3,000 records at ε = 1, in 42 to "
-        "67% at ε = 3, and in 25 to 83% with 30,000 records at ε = 1; with the regression in "
-        "`keep` in 50 to 75% (3,000 records, ε = 1)"
+        "67% at ε = 3, and in 25 to 83% with 30,000 records at ε = 1; of a regression that was "
+        "named in `keep`, in 50 to 75% (3,000 records, ε = 1)"
     )
 }
 _BIASED = {

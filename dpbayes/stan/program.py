@@ -408,7 +408,7 @@ def _code(text: str) -> str:
 
 def functions_in(block: str) -> Iterator[str]:
     """Split a functions block into definitions, each with the comments before it."""
-    code = without_comments(block)
+    code = _code(block)
     start = depth = 0
     for brace in re.finditer(r"[{}]", code):
         depth += 1 if brace[0] == "{" else -1

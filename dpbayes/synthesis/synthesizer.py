@@ -333,7 +333,7 @@ class Synthesizer(Generic[F_co]):
         return self._fit(task)
 
     @one_thread()
-    def rehearse(self, table: Table | None = None, released: int | None = None) -> None:
+    def rehearse(self, table: Table | None = None, released_rows: int | None = None) -> None:
         """Raise what a fit refuses whatever the confidential values are, before any of it is paid.
 
         The mechanism does all that it does before its first draw, with public constants in place of
@@ -341,7 +341,7 @@ class Synthesizer(Generic[F_co]):
 
         Args:
             table: the validated records, of which public columns and a public number are read.
-            released: rows that a data set will have if it is another number.
+            released_rows: as in ``Task``.
         Raises:
             EngineError, GuaranteeError, ProgramError.
         """
@@ -360,7 +360,7 @@ class Synthesizer(Generic[F_co]):
                 self.settings,
                 self._noise(0),
                 0,
-                released_rows=released,
+                released_rows=released_rows,
             )
         )
 

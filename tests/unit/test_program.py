@@ -94,10 +94,7 @@ TUPLE = """#include pseudo_likelihood.stan
         ("real mu, sd_, tau;", ("mu", "sd_", "tau")),
         ("real<lower=(2 < 3), upper=4> mu; array[2] vector[3] a, b;", ("mu", "a", "b")),
         ("real mu; row_stochastic_matrix[2, 2] p; sum_to_zero_matrix[2, 2] z;", ("mu", "p", "z")),
-        (
-            "real mu /* ; real none; */; // real none;\n  vector[2] _;".replace("_", "w"),
-            ("mu", "w"),
-        ),
+        ("real mu /* ; real a; */; // real b;\n  vector[2] w;", ("mu", "w")),
     ],
 )
 def test_parameters_are_read_whatever_else_a_program_has(tmp_path, declaration, names):

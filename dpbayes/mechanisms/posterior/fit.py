@@ -212,7 +212,7 @@ def _replicated(
             warnings.warn(
                 f"y_rep of {bound_records.model.program.name}.stan is no number in {wrong:,} of "
                 f"{rows:,} rows, where 0 or the value nearest to it is released. Keep what its "
-                "generators take inside their domain, and release anew",
+                "generators take inside their domain, and release anew.",
                 stacklevel=2,
             )
         return y
