@@ -135,7 +135,8 @@ def cut_off(settings: Mapping[str, Any]) -> str | None:
         return None
     return (
         "the noisy answers leave the parameters open over a wider range than simulated records "
-        "could cover, and the posterior was cut off there: its intervals may be far too short. "
+        "could cover, and the posterior was cut off there: estimates may be several of their "
+        "standard errors off, and intervals far too short. "
         "More ε, narrower bounds of the outcome or fewer parameters avoid this"
     )
 

@@ -200,6 +200,55 @@ def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
     assert abs(slope.mean()) > 4 * slope.std()
 
 
+def test_a_family_of_ones_own_with_a_constant_for_each_row(registries, tmp_path):
+    """A record is asked for its score with the constant of its own row."""
+    path = tmp_path / "mine.stan"
+    family = family_of_ones_own(path, divergence=True, constants={"w": np.zeros(100)})
+    text, declared = path.read_text(), "  array[n] int<lower=0, upper=1> y;"
+    assert declared in text
+    path.write_text(text.replace(declared, f"{declared}\n  vector[n] w;"))
+    dpb.register_family(family)
+    ill = {"type": "binary", "levels": ["no", "yes"]}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"ill": ill}})
+    made = dpb.Synthesizer(schema, Score(5.0), dpb.Regression("ill ~ 1", "mine"), settings=SHORT)
+    records = pd.DataFrame({"ill": np.resize(["no", "yes"], 100)})
+    assert len(made.fit(records, allow_nonconvergence=True).sample(1, seed=1).datasets[0]) == 100
+
+
+CURVED = {  # of which records inform a sum, or a product, and the prior the rest
+    "sum": (
+        "real<lower=0> a; real<lower=0> b;",
+        "a + b",
+        "a ~ exponential(1); b ~ exponential(1);",
+    ),
+    "bound": ("real<lower=1, upper=2> a; real<lower=0, upper=a> mu;", "mu", ""),
+}
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_a_direction_that_records_do_not_inform(name, tmp_path):
+    """The ridge is curved in unconstrained coordinates; at ε = 30 noise adds next to nothing."""
+    parameters, mean, prior = CURVED[name]
+    text = GOOD.replace("real mu;", f"{parameters} real<lower=0.001> sigma;")
+    text = text.replace("  mu ~ normal(0, 2);", f"  {prior} sigma ~ exponential(1);")
+    text = text.replace("square(y - mu)", f"square((y - ({mean})) / sigma) - log(sigma)")
+    drawn = f"normal_rng(rep_vector({mean}, n), sigma)"
+    text = text.replace("normal_rng(rep_vector(mu, n), 1)", drawn)
+    column = {"type": "continuous", "lower": 0, "upper": 1}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": column}})
+    records = pd.DataFrame({"y": np.random.default_rng(5).normal(0.4, 0.1, 600).clip(0, 1)})
+    made = dpb.Synthesizer(
+        schema, Score(30.0), dpb.Program(write(tmp_path, text), "y ~ 1"), settings=SETTINGS
+    )
+    output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
+    draws = output.draws["posterior"].to_dataset()
+    found = draws["a"] + draws["b"] if name == "sum" else draws["mu"]
+    se = float(records["y"].std()) / np.sqrt(600)
+    assert abs(float(found.mean()) - records["y"].mean()) < 6 * se
+    assert abs(float(draws["sigma"].mean()) - records["y"].std()) < 6 * se
+    assert float(found.std()) < 2 * se
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Vector
 
-STEP = 0.01  # of a finite difference, in coordinates in which a record's slope has sd 1
+STEP = 1e-4  # of a finite difference, in coordinates in which a record's slope has sd 1
 GRAINS = 2**20  # length of the longest score in integer units, as noise is added to integers
 _LARGEST = 1e100  # largest entry of a score before clipping, so that its norm is finite
 

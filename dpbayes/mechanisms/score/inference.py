@@ -16,6 +16,7 @@ from dpbayes.mechanisms.score.simulated import Simulator, whitening
 STEPS = 40  # most steps towards the mode
 CLOSE = 0.02  # twice the predicted gain in log density, below which a step is the last
 _TRIES = 8  # shorter steps to try if one does not gain
+_RIDGE = 1e-3  # of the regression, for directions in which the prior alone says something
 _LONGEST = 50.0  # simulated records' slopes are shortened to it before a regression
 _DAMPED = -8.0, 8.0  # range of the damping, in powers of ten
 
@@ -84,7 +85,9 @@ def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> Expect
     h = h * np.minimum(1.0, _LONGEST / np.maximum(norm, 1e-9))
     g = score.clipped(score.slopes(there))
     n, size = simulator.n, len(g)
-    slope = np.linalg.lstsq(h, g, rcond=None)[0]
+    cross = h.T @ h
+    ridge = _RIDGE * max(float(np.trace(cross)), 1e-300) / len(cross)
+    slope = np.linalg.solve(cross + ridge * np.eye(len(cross)), h.T @ g)
     away = g - g.mean(axis=0)
     return ExpectedScores(
         n * (g - h @ slope).mean(axis=0), n * away.T @ h / size, n * away.T @ away / size
@@ -108,14 +111,14 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
         precision = np.linalg.inv(current.spread + noise)
         residual = measured.total - current.total
         height, slope = simulator.prior(point)
-        curve = current.change.T @ precision @ current.change + simulator.curvature(
-            point, directions
-        )
+        of_prior = simulator.curvature(point, directions)
+        curve = current.change.T @ precision @ current.change + of_prior
+        sizes = np.sqrt(1 + np.diag(of_prior))
         uphill = current.change.T @ precision @ residual + directions @ slope
         before = height - float(residual @ precision @ residual) / 2
         accepted = None
         for _ in range(_TRIES):
-            step = _step(curve, uphill, radius)
+            step = _step(curve, uphill, radius, sizes)
             there = point + step @ directions
             try:
                 expected_there = expected(simulator, score, there)
@@ -127,11 +130,11 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
             if after > before - 1e-9:
                 accepted = expected_there
                 break
-            radius = float(np.abs(step).max()) / 4
+            radius = float((sizes * np.abs(step)).max()) / 4
         if accepted is None:
             break
         point, current = there, accepted
-        radius = max(radius, 2 * float(np.abs(step).max()))
+        radius = max(radius, 2 * float((sizes * np.abs(step)).max()))
         if step @ curve @ step < CLOSE:
             break
     precision = np.linalg.inv(current.spread + noise)
@@ -149,16 +152,16 @@ def unsure(simulator: Simulator, measured: NoisySum) -> Floats:
     return share**2 * np.outer(measured.total, measured.total)
 
 
-def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:
+def _step(curve: Floats, uphill: Vector, radius: float, sizes: Vector) -> Vector:
     """Step to the maximum of a quadratic, damped (Levenberg-Marquardt) to stay in a radius."""
     step = _solved(curve, uphill)
     low, high = _DAMPED
-    if np.abs(step).max() <= radius:
+    if (sizes * np.abs(step)).max() <= radius:
         return np.asarray(step)
     for _ in range(40):
         middle = (low + high) / 2
         step = _solved(curve + 10**middle * np.diag(np.diag(curve)), uphill)
-        low, high = (middle, high) if np.abs(step).max() > radius else (low, middle)
+        low, high = (middle, high) if (sizes * np.abs(step)).max() > radius else (low, middle)
     return np.asarray(step)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats
-from dpbayes.core.lazy import special, xr
+from dpbayes.core.lazy import special, stats, xr
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
@@ -23,6 +23,9 @@ from dpbayes.stan.scored import NOISE, scored
 POINTS = 15  # points at which records are simulated, in addition to the mode
 EDGE = 3.0  # sds beyond sqrt(d), the usual distance from the mode, that chains may reach
 FARTHEST = 1.5  # largest divergence over which simulated records can be reweighted
+# The noisy sum does not fit the mode if its distance, in sds, has a smaller probability; the noise
+# of a pure ε has heavier tails than a normal one, for which distances are stretched.
+UNLIKELY, MISFIT = 1e-6, 2.0
 WARMUP = 149  # most iterations if there is a metric: from 150 Stan would estimate one of its own
 _SPREAD = 1.5  # of starting points, in sds of the approximation
 
@@ -41,7 +44,8 @@ class ScoreChains:
         seed: seed of the points and chains.
 
     Attributes:
-        cut: the posterior reaches farther than simulated records do, and is left out beyond them.
+        cut: the posterior reaches farther than simulated records do, and is left out beyond them;
+            or the mode that was found does not fit the noisy sum.
     """
 
     cut = False
@@ -102,7 +106,12 @@ class ScoreChains:
                 for divergence in divergences
             ]
         )
-        self.cut = bool(farthest >= FARTHEST)
+        gap = measured.total - scores_at_mode.total
+        covariance = scores_at_mode.spread + unsure(simulator, measured)
+        covariance += measured.sd**2 * np.eye(len(gap))
+        misfit = float(gap @ np.linalg.solve(covariance, gap))
+        unlikely = MISFIT * float(stats.chi2.isf(UNLIKELY, len(gap)))
+        self.cut = bool(farthest >= FARTHEST) or misfit > unlikely
         normal = np.diag(turned.T @ unsure(simulator, measured) @ turned)
         normal = normal + (0.0 if measured.scale else measured.sd**2)
         return {
@@ -110,7 +119,7 @@ class ScoreChains:
             "anchor": simulated.density,
             "score__length": len(variance),
             "score__change": change,
-            "score__gap": turned.T @ (measured.total - scores_at_mode.total) + change @ share,
+            "score__gap": turned.T @ gap + change @ share,
             "score__variance": np.maximum(variance, 0.0) + normal,
             "score__scale": measured.scale,
             "score__here": f,

@@ -25,7 +25,8 @@ from dpbayes.stan.model import Model
 from dpbayes.stan.program import MULTIPLICITY
 
 SEED = 29  # public and fixed, so that nearby points have similar simulated records
-_STEP = 0.1  # of differences of the prior's slope, in whitened coordinates (``whitened``)
+_STEP = 1e-4  # of differences of the prior's slope, in whitened coordinates (``whitened``)
+_PRIOR = 1_000  # records as which the prior counts at least, in how long directions are
 _FLAT = 1e-6  # least curvature of the prior in these coordinates
 _STEEPEST = 1e50  # largest slope of a simulated record, so that squares of slopes are finite
 _THINNEST = 1e-12  # least eigenvalue of a correlation matrix of slopes
@@ -272,7 +273,7 @@ class Simulator:
         d = len(directions)
         for _ in range(_PASSES):
             h = np.clip(finite(slopes_along(there, point, directions)), -_STEEPEST, _STEEPEST)
-            prior = self.curvature(point, directions) / self.n
+            prior = self.curvature(point, directions) / min(self.n, _PRIOR)
             weight = np.ones(len(h))
             for _ in range(_PASSES):
                 spread = (h * weight[:, None]).T @ h / weight.sum() + prior
@@ -306,9 +307,9 @@ def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArra
         data: program data, including n.
         rows: the public number of rows.
     """
-    if any(column.family for column in model.columns):
-        return {name: v for name, v in with_rows(data).items() if name != MULTIPLICITY}
-    names = (*USERS, *model.constants_at(np.arange(0), rows))
+    families = any(column.family for column in model.columns)
+    known = [name for name in with_rows(data) if name != MULTIPLICITY] if families else USERS
+    names = (*known, *model.constants_at(np.arange(0), rows))
     columns = {name: np.asarray(data[name]) for name in names if name in data}
     return {name: values for name, values in columns.items() if len(values) == data["n"]}
 
