@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,17 +124,16 @@ def check_contract(
     for name in names:
         probe.check_prior(name, np.asarray(data[name]))
         probe.check_records(name, np.asarray(data[name]))
-    probe.check_rows(model, data)
+    probe.check_rows(model, data, names)
     probe.check_places({name: data[name] for name in _by_record(program, data, names)})
     ends = ends or {name: _ends(np.asarray(data[name])) for name in names}
     count = min(n, MOVED)
-    reduced = (
-        bound if count == n else model.bind({**_first(data, count), **contract_defaults(count)})
-    )
+    fewer = _first(program, data, names, count)
+    reduced = bound if count == n else model.bind({**fewer, **contract_defaults(count)})
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     if chains:
-        check_gradient(program, model, _first(data, count), ends, seed, inside)
+        check_gradient(program, model, fewer, ends, seed, inside)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
 
 
@@ -161,16 +160,21 @@ def check_gradient(
 
 
 def check_scores(
-    program: StanProgram, model: CompiledModel, data: Mapping[str, Any], private: Sequence[str]
+    program: StanProgram,
+    model: CompiledModel,
+    data: Mapping[str, Any],
+    private: Sequence[str],
+    ends: Ends,
 ) -> None:
     """Test that a record's score of the beta-divergence depends on that record alone.
 
     With weight 1 for one record and 0 for the others, target must not depend on the confidential
-    data of the others, nor on their number.
+    data of the others, which are moved to either end of the domain, nor on their number.
 
     Args:
         data: as in ``check_contract``, with the entry ``divergence`` above 0.
         private: names of the confidential entries.
+        ends: as in ``check_contract``.
     Raises:
         ProgramError: it does, or target is finite nowhere.
     """
@@ -180,21 +184,20 @@ def check_scores(
     draws = bound.random_points(4 * POINTS, 1)
     for record in {0, few - 1}:
         alone = (np.arange(n) == record).astype(float)
-        others = {}
-        for name in private:
-            values = np.asarray(data[name])
-            same = np.where((values == values[record]).reshape(n, -1).all(axis=1), 1, 0)
-            others[name] = np.repeat(values[[int(np.argmin(same))]], n, axis=0)
-            others[name][record] = values[record]
-        shorter = {**_first(data, few), **contract_defaults(few), "weights": alone[:few]}
-        target, *moved = (
-            b.log_prob(draws)
-            for b in (
-                bound.rebind(weights=alone),
-                bound.rebind(weights=alone, **others),
-                model.bind(shorter),
-            )
-        )
+        shorter = {
+            **_first(program, data, private, few), **contract_defaults(few),
+            "weights": alone[:few],
+        }  # fmt: skip
+        moved = [model.bind(shorter).log_prob(draws)]
+        for end in range(2):
+            others = {}
+            for name in private:
+                values = np.asarray(data[name])
+                others[name] = np.empty_like(values)
+                others[name][:] = ends[name][end]
+                others[name][record] = values[record]
+            moved.append(bound.rebind(weights=alone, **others).log_prob(draws))
+        target = bound.rebind(weights=alone).log_prob(draws)
         if not np.isfinite(target).any():
             raise broken(program, "a record's score is finite at no random point.")
         if not all(close(there, target, np.abs(target)) for there in moved):
@@ -367,10 +370,12 @@ class _Probe:
         if not close(moved, np.full_like(moved, moved[0]), np.abs(single)):
             raise finding
 
-    def check_rows(self, model: CompiledModel, data: Mapping[str, Any]) -> None:
+    def check_rows(
+        self, model: CompiledModel, data: Mapping[str, Any], private: Sequence[str]
+    ) -> None:
         """Require that target with all weights 0 does not depend on the number of records."""
         n = int(data["n"])
-        fewer = {**_first(data, n - 1), **contract_defaults(n - 1)}
+        fewer = {**_first(self.program, data, private, n - 1), **contract_defaults(n - 1)}
         reduced = model.bind({**fewer, "weights": np.zeros(n - 1)})
         with contextlib.suppress(EngineError):
             if _sizes(reduced.random_points(1, 1)) != _sizes(self.zero.random_points(1, 1)):
@@ -459,7 +464,7 @@ class _Probe:
 
 
 def _by_record(
-    program: StanProgram, data: Mapping[str, Any], private: Sequence[str]
+    program: StanProgram, data: Mapping[str, Any], private: Collection[str]
 ) -> tuple[str, ...]:
     """Names of entries known to have one value or row per record; a length n may be chance."""
     known = {*private, *_PUBLIC_BY_NAME, *rows_in(program)} - set(CONTRACT_DATA)
@@ -472,10 +477,14 @@ def _by_record(
     )
 
 
-def _first(data: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _first(
+    program: StanProgram, data: Mapping[str, Any], private: Collection[str], count: int
+) -> dict[str, Any]:
     """Data of the first ``count`` records."""
+    # A length n may be chance, but in a text that cannot be read nothing else is known.
+    names = _by_record(program, data, private) if rows_in(program) else data
     n = int(data["n"])
-    by_row = {k: np.asarray(v)[:count] for k, v in data.items() if np.shape(v)[:1] == (n,)}
+    by_row = {k: np.asarray(data[k])[:count] for k in names if np.shape(data[k])[:1] == (n,)}
     return {**data, **by_row, "n": count}
 
 

@@ -469,9 +469,9 @@ class EmbeddedBinding(DrawsByChains):
         count = sum(column.startswith(f"{name}.") for column in flat)
         if count == 0:
             raise ProgramError(
-                f"{program.name}.stan: {name} cannot be generated; either it is empty when emit "
-                "is 1, or generated quantities use a function that this engine lacks (named "
-                "above): rewrite it, or use the cmdstan engine."
+                f"{program.name}.stan: {name} cannot be generated for {self._n:,} rows; either it "
+                "is empty when emit is 1, or generated quantities use a function that this engine "
+                "lacks (named above): rewrite it, or use the cmdstan engine."
             )
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")

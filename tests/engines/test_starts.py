@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from conftest import CmdStanEngine
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.mechanisms.posterior.starts import CLIMBS, climbed
+from dpbayes.mechanisms.posterior.starts import CLIMBS, climbed, random_starts
+from dpbayes.stan.program import StanProgram
+from tests.programs import GOOD, write
 
 N = 120
 
@@ -47,6 +51,22 @@ def test_two_modes_are_started_at_by_what_they_hold(bind):
     first = starts["posterior"]["share"].to_numpy()[0, :, 0]
     assert set(np.round(first, 1)) == {0.3, 0.7}
     assert 0.4 < (first > 0.5).mean() < 0.6
+
+
+def test_starts_are_drawn_here_also_where_few_points_are_possible(tmp_path):
+    """An engine that is left to find starts takes them from its seed, which has 31 bits."""
+    for prior, possible in (("uniform(1.9, 1.95)", True), ("uniform(5, 6)", False)):
+        program = StanProgram.from_file(write(tmp_path, GOOD.replace("normal(0, 2)", prior)))
+        data = {"n": 3, "y": np.zeros(3), **contract_defaults(3)}
+        bound = EmbeddedEngine().compile(program).bind(data)
+        rng = np.random.default_rng(1)
+        if possible:
+            starts = random_starts(bound, bound, 4, rng, None)["posterior"]["mu"].to_numpy()
+            assert starts.shape == (1, 4)
+            assert ((starts > 1.9) & (starts < 1.95)).all()
+        else:
+            with pytest.raises(EngineError, match="no start"):
+                random_starts(bound, bound, 4, rng, None)
 
 
 class Humps:

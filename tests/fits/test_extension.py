@@ -349,6 +349,7 @@ def test_a_family_from_outside_the_package(schema, records, tmp_path):
 
 SCORES = {  # what a family adds to its score of the beta-divergence, and why it is refused
     "+ 0.1 * mean(sign)": "a record adds to target depends on other records",
+    "+ 0.1 * sign[1]": "a record adds to target depends on other records",
     "+ 0.1 / size(record)": "a record adds to target depends on other records",
     # 0 log(0), of which the derivative is 0 / 0.
     "+ lmultiply(1 - sign[first:last], (1 - sign[first:last]) .* square(eta))": "has no gradient",

@@ -30,6 +30,17 @@ def test_a_good_program_passes(tmp_path):
     assert report.not_checked
 
 
+@pytest.mark.parametrize("length", [19, 20, 21])
+def test_a_constant_may_be_as_long_as_there_are_records(length, tmp_path):
+    """Priors of 20 groups, say, beside 20 records: they are no values of records."""
+    text = GOOD.replace("  vector[n] y;", "  vector[n] y;\n  int<lower=1> L;\n  vector[L] m;")
+    text = text.replace("  real mu;", "  real mu;\n  vector[L] b;")
+    text = text.replace("mu ~ normal(0, 2);", "mu ~ normal(0, 2);\n  b ~ normal(m, 1);")
+    data = {**DATA, "L": length, "m": np.zeros(length)}
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    assert check(program, data, private=["y"]).private == ("y",)
+
+
 @pytest.mark.parametrize(
     ("family", "formula"),
     [(family, "{} ~ age + sex + (1 | region)") for family in FAMILIES]

@@ -42,7 +42,13 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
-from dpbayes.mechanisms.posterior.starts import climbed, independent, mode_given, moved_to, piloted
+from dpbayes.mechanisms.posterior.starts import (
+    climbed,
+    independent,
+    mode_given,
+    piloted,
+    random_starts,
+)
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
@@ -56,7 +62,6 @@ PILOT = 2_000  # records of the pilot fit
 CHECKED = 40  # made-up records on which a user's program is checked
 BLOCKS = 9_000  # made-up records where the program sums blocks in threads: three blocks
 COARSER = 4  # a draw that only anchors the next stage is selected from so many times fewer points
-SPARE = 4  # random points tried for each start
 # Warm-up of chains that begin near the posterior with a metric: its share of the iterations asked
 # for, its minimum and its maximum. From 150 iterations Stan would estimate a metric of its own.
 WARM = 0.1, 100, 149
@@ -206,7 +211,7 @@ class BoundRecords:
         data = _made_up_data(model, task.schema, task.rows, CHECKED)
         if stage.divergence:
             data["divergence"] = stage.divergence
-            check_scores(program, self._compiled, data, model.private)
+            check_scores(program, self._compiled, data, model.private, model.ends())
         if task.engine.draw == "chain":
             inside = model.inside(CHECKED)
             check_gradient(program, self._compiled, data, model.ends(), inside=inside)
@@ -365,20 +370,12 @@ class BoundRecords:
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
     ) -> xr.DataTree | None:
         """Random starts at which the density is positive; None leaves starts to the engine."""
-        try:
-            points = source.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
-        except EngineError:  # recorded draws have no other points
-            return None
+        mode = None
         if self.model.program.bundled and self.problem().wide and not self.grouped:
             # About 0 all terms of large counts are clamped, and chains would stay there.
             data = _made_up_data(self.model, self.task.schema, self.task.rows, CHECKED)
             mode = mode_given(self.model, data, CHECKED)
-            points = moved_to(source.density_model(), points, mode)
-        usable = np.flatnonzero(np.isfinite(bound.log_prob(points)))[:chains]
-        if usable.size < chains:
-            return None
-        names = [str(name) for name in points["posterior"].data_vars]
-        return make_draws({name: stacked(points, name)[usable][None] for name in names})
+        return random_starts(bound, source, chains, rng, mode)
 
     def sample(
         self,

@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import xr
 from dpbayes.engines import get_engine
-from dpbayes.engines.base import DensityModel, SamplerSettings
+from dpbayes.engines.base import BoundModel, DensityModel, SamplerSettings
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
-from dpbayes.engines.draws import make_draws
+from dpbayes.engines.draws import make_draws, stacked
 from dpbayes.mechanisms.forecast import ForecastWarning
 from dpbayes.stan.model import Model
 
@@ -38,6 +39,7 @@ BEFORE = 0.15, 150
 DRAWN = 0.1, 100
 EACH = 8
 AGREE = 1.1  # R-hat of a pilot run, below which its chains are taken to draw from one posterior
+SPARE, MOST_ROUNDS = 4, 250  # random points tried for each start, and how often
 CLIMBS = 30  # random points from which an optimiser climbs to a mode
 WIDTH = 0.1  # half-width of starts around a mode, in units of 1 / sqrt(n), a posterior sd or so
 SAME = 0.1, 0.5  # largest difference in log density, and in any coordinate, within one mode
@@ -143,6 +145,45 @@ def _log_volume(bound: DensityModel, mode: Vector, n: int) -> float:
         return -np.inf
     values = np.linalg.eigvalsh((falls + falls.T) / 2)
     return -0.5 * float(np.log(np.maximum(values, 1.0)).sum())
+
+
+def random_starts(
+    bound: BoundModel,
+    source: BoundModel,
+    chains: int,
+    rng: np.random.Generator,
+    mode: xr.DataTree | None,
+) -> xr.DataTree | None:
+    """Random points at which a density is positive, one for each chain, as one chain of draws.
+
+    Args:
+        bound: the density.
+        source: draws the points, about 0 in unconstrained coordinates.
+        mode: where the points lie instead of 0, or None.
+    Returns:
+        The starts; None if the source has no other points (recorded draws).
+    Raises:
+        EngineError: the density is 0 at nearly all points.
+    """
+    usable: list[dict[str, Any]] = []
+    # An engine's own starts follow from its seed, which has 31 bits and can be enumerated.
+    for _ in range(MOST_ROUNDS):
+        try:
+            points = source.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
+        except EngineError:
+            return None
+        if mode is not None:
+            points = moved_to(source.density_model(), points, mode)
+        values = {str(n): stacked(points, str(n)) for n in points["posterior"].data_vars}
+        positive = np.flatnonzero(np.isfinite(bound.log_prob(points)))
+        usable += [{name: value[k] for name, value in values.items()} for k in positive]
+        if len(usable) >= chains:
+            names = usable[0]
+            return make_draws({n: np.stack([p[n] for p in usable[:chains]])[None] for n in names})
+    raise EngineError(
+        f"chains find no start: the density is 0 at nearly all of {MOST_ROUNDS * SPARE * chains:,} "
+        "points between -2 and 2 (unconstrained). Declare the bounds of priors with the parameters."
+    )
 
 
 def moved_to(density: DensityModel, points: xr.DataTree, mode: xr.DataTree) -> xr.DataTree:
