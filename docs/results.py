@@ -46,6 +46,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "tables": ["tables"],
     "tables-coverage": ["coverage"],
     "survey-weights": ["coverage"],
+    "slope-coverage": ["coverage"],
     "anchors": ["anchors", "bands"],
     "score": ["cells", "skewed"],
     "score-groups": ["cells"],
@@ -306,6 +307,20 @@ def population(name: str) -> str:
     return _markdown(head, rows)
 
 
+def slopes(name: str) -> str:
+    """Coverage and mean estimates by number of records, ε, `keep` and correlation."""
+    found = _table(name)
+    quantities = list(dict.fromkeys(found["quantity"]))
+    rows = []
+    for key, part in found.groupby(["n", "epsilon", "kept", "correlation"], sort=False):
+        by = part.set_index("quantity")
+        cells = [f"{by.coverage[q]:.2f} ({by.estimate[q]:.2f})" for q in quantities]
+        rows.append(
+            [f"{key[0]:,}", f"{key[1]:g}", "yes" if key[2] else "no", f"{key[3]:g}", *cells]
+        )
+    return _markdown(["n", "ε", "kept", "correlation", *quantities], rows)
+
+
 ANCHORS = ("none", "two-stage", "histogram")
 
 
@@ -440,7 +455,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage, population, bands, anchors, scores, groups, skews, benchmark,
+        coverage, population, slopes, bands, anchors, scores, groups, skews, benchmark,
     )
 }  # fmt: skip
 

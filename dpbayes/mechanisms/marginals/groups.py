@@ -12,11 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import special
 
 FEWEST, MOST = 3, 8  # groups of a column
 MERGED = 5  # groups of a column in tables of three columns
 UNORDERED = 2  # unordered levels may have so many times as many groups
 _FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic and all higher-order relations
+_TAIL = 0.005  # share of a column at either end in which all levels have one normal score
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,9 @@ class Groups:
         """Values of ``basis`` at the fine levels, shape (K, size - 1).
 
         For ordered levels it is interpolated linearly between neighbouring groups, and shifted so
-        that its mean in each group is the group's. A level lies where it is in the column's mass,
-        not where its value is: beyond the last group's mean, a line in the value would run through
-        an empty tail to the bound, and what few records are near would be moved into it.
+        that its mean in each group is the group's. A level lies at its normal score, not at its
+        value: beyond the last group's mean, a line in the value would run through an empty tail to
+        the bound, and what few records are near would be moved into it.
         """
         line = self.basis[self.of]
         if self.scores is None:
@@ -119,7 +121,8 @@ class Groups:
         ordered = np.isfinite(self.values)
         shares = np.maximum(self.shares, 1e-9)
         inside, mass = self.member * shares, shares * ordered
-        place = np.cumsum(mass) - mass / 2
+        share = (np.cumsum(mass) - mass / 2) / mass.sum()
+        place = special.ndtri(share.clip(_TAIL, 1 - _TAIL))
         last = int(np.isfinite(self.scores).sum())  # the group of missing values comes after it
         centre = (inside @ place / inside.sum(axis=1))[:last]
         if last < 2 or (np.diff(centre) <= 0).any():
