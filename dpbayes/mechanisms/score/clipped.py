@@ -12,7 +12,7 @@ from dpbayes.core.arrays import Floats, Ints, Vector
 
 STEP = 1e-4  # of a finite difference, in coordinates in which a record's slope has sd 1
 GRAINS = 2**20  # length of the longest score in integer units, as noise is added to integers
-_LARGEST = 1e100  # largest entry of a score before clipping, so that its norm is finite
+LARGEST = 1e100  # largest entry of a score before clipping, so that its norm is finite
 
 
 class LogLik(Protocol):
@@ -50,7 +50,7 @@ class ClippedScore:
 
     def clipped(self, slopes: Floats) -> Floats:
         """Clip slopes of records to the length, shape (n, d)."""
-        bounded = np.clip(finite(slopes), -_LARGEST, _LARGEST)
+        bounded = np.clip(finite(slopes), -LARGEST, LARGEST)
         norm = np.linalg.norm(bounded, axis=1, keepdims=True)
         return np.asarray(bounded * np.minimum(1.0, self.length / np.maximum(norm, 1e-300)))
 

@@ -36,7 +36,7 @@ from dpbayes.mechanisms.score.grouped import (
     terms_of,
 )
 from dpbayes.mechanisms.score.hierarchical import Hierarchical
-from dpbayes.mechanisms.score.inference import NoisySum, settle
+from dpbayes.mechanisms.score.inference import NoisySum, best_of_modes, settle
 from dpbayes.mechanisms.score.posterior import ScoreChains
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.mechanisms.score.simulated import (
@@ -76,7 +76,7 @@ class ScorePosterior:
         draws: posterior draws.
         diagnostics: convergence diagnostics of the chains.
         records: the noisy number of records, where it was measured; else None.
-        cut: the posterior is cut off (``ScoreChains.cut``).
+        cut: the posterior is cut off (``ScoreChains.cut``), or its mode in doubt.
     """
 
     sums: tuple[NoisySum, ...]
@@ -195,6 +195,10 @@ class FittedScore(Fitted[ScorePosterior]):
             sums.append(self._noisy(score, part, noise))
             belief = settle(simulator, sums[-1], point)
             point = belief.point
+        doubted = False
+        model = self._on.model
+        if model.several_modes or not model.program.bundled:
+            belief, doubted = best_of_modes(simulator, sums, belief)
         groups = tuple(
             self._by_group(term, group_of_record, score_point, noise)
             for term, group_of_record in zip(self._terms, self._groups_of, strict=True)
@@ -208,7 +212,8 @@ class FittedScore(Fitted[ScorePosterior]):
             draws, diagnostics = chains.sample(longer)
             if task.allow_nonconvergence or diagnostics.converged:
                 break
-        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records, chains.cut)
+        cut = doubted or chains.cut
+        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records, cut)
 
     def _number_of_records(self, noise: Noise) -> int | None:
         """Draw a noisy number of records, where the number of rows is declared."""

@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats
+from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.lazy import special, stats, xr
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.score.grouped import GroupSums
-from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected, unsure
+from dpbayes.mechanisms.score.inference import EDGE, Belief, NoisySum, expected, unsure
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
 
 POINTS = 15  # points at which records are simulated, in addition to the mode
-EDGE = 3.0  # sds beyond sqrt(d), the usual distance from the mode, that chains may reach
 FARTHEST = 1.5  # largest divergence over which simulated records can be reweighted
 # The noisy sum does not fit the mode if its distance, in sds, has a smaller probability; the noise
 # of a pure ε has heavier tails than a normal one, for which distances are stretched.
 UNLIKELY, MISFIT = 1e-6, 2.0
+# The posterior reaches the edge if more than a share of draws is so near to it, of as many draws.
+SHARE, NEAR, LOOKED_AT = 0.05, 0.9, 400
 WARMUP = 149  # most iterations if there is a metric: from 150 Stan would estimate one of its own
 _SPREAD = 1.5  # of starting points, in sds of the approximation
 
@@ -79,6 +80,7 @@ class ScoreChains:
             bound = bound.density_model().warmed(self._metric())
             settings = replace(settings, warmup=min(settings.warmup, WARMUP))
         draws = bound.sample(settings, self._starts(settings.chains))
+        self.cut = self.cut or self._at_edge(draws)
         return draws, diagnose(draws, settings.max_treedepth, {NOISE})
 
     def _data(self, points: Floats) -> dict[str, Any]:
@@ -96,22 +98,23 @@ class ScoreChains:
         change = simulator.n * turned.T @ scores.T
         (f,) = simulated.bound.log_lik_at(self._belief.point[None])
         share = special.softmax(f - simulated.density)
-        divergences = [
-            (share - special.softmax(other - simulated.density)) @ (f - other)
-            for other in simulated.bound.log_lik_at(self._edge)
-        ]
-        farthest = np.median(
-            [
-                min(divergence, FARTHEST) if np.isfinite(divergence) else FARTHEST
-                for divergence in divergences
+
+        def divergences(points: Floats) -> Vector:
+            """Divergences from the mode, at most ``FARTHEST``."""
+            found = [
+                (share - special.softmax(other - simulated.density)) @ (f - other)
+                for other in simulated.bound.log_lik_at(points)
             ]
-        )
+            return np.nan_to_num(np.minimum(found, FARTHEST), nan=FARTHEST)
+
+        farthest = float(np.median(divergences(self._edge)))
+        self._divergences, self._farthest = divergences, farthest
         gap = measured.total - scores_at_mode.total
         covariance = scores_at_mode.spread + unsure(simulator, measured)
         covariance += measured.sd**2 * np.eye(len(gap))
         misfit = float(gap @ np.linalg.solve(covariance, gap))
         unlikely = MISFIT * float(stats.chi2.isf(UNLIKELY, len(gap)))
-        self.cut = bool(farthest >= FARTHEST) or misfit > unlikely
+        self.cut = farthest >= FARTHEST or misfit > unlikely
         normal = np.diag(turned.T @ unsure(simulator, measured) @ turned)
         normal = normal + (0.0 if measured.scale else measured.sd**2)
         return {
@@ -126,6 +129,12 @@ class ScoreChains:
             "score__share": share,
             "score__far": farthest,
         }
+
+    def _at_edge(self, draws: xr.DataTree) -> bool:
+        """Whether the posterior reaches where chains may not go."""
+        points = self._simulator.points_of(draws)
+        some = points[:: max(1, len(points) // LOOKED_AT)]
+        return bool((self._divergences(some) > NEAR * self._farthest).mean() > SHARE)
 
     def _metric(self) -> Floats:
         """Inverse metric of parameters and, for radial noise, of the log of its mixing scale."""
