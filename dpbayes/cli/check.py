@@ -81,7 +81,7 @@ def check(
 
 
 def _on_schema(model: Program, schema: Schema, engine: str, threads: int) -> Checked:
-    from dpbayes.mechanisms.posterior.records import CHECKED, check_on_made_up
+    from dpbayes.mechanisms.posterior.made_up import CHECKED, check_on_made_up
 
     bound = model.on(schema)
     compiled = get_engine(engine).compile(bound.program)

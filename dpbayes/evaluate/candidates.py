@@ -21,8 +21,18 @@ MADE_UP = 8  # random records that satisfy the rules of a schema
 
 
 def domain(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Generate ``count`` records: the ends of the declared domain first, then random records."""
-    return pd.DataFrame({name: _values(c, count, rng) for name, c in schema.columns.items()})
+    """Generate ``count`` records: the ends of the declared domain first, then random records.
+
+    Sampling weights are above the largest, to which they are cut.
+    """
+    records = pd.DataFrame({name: _values(c, count, rng) for name, c in schema.columns.items()})
+    return _of_most_weight(schema, records)
+
+
+def _of_most_weight(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
+    """Records with weights that are cut, or move what is released by more than they may."""
+    survey = schema.survey
+    return records if survey is None else records.assign(**{survey.weights: 2 * survey.largest})
 
 
 def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -154,10 +164,7 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     columns = schema.confidential()
     plain = _plain(records)
     place = ordinary(columns[0], records)
-    typical = plain.iloc[[place]]
-    survey = schema.survey
-    if survey is not None:  # a weight above the largest is cut, or moves a count by more
-        typical = typical.assign(**{survey.weights: 2 * survey.largest})
+    typical, survey = _of_most_weight(schema, plain.iloc[[place]]), schema.survey
     pools = [corners(columns, typical), extremes(columns, typical)]
     if survey is not None:
         weights = replace(survey.column, upper=2 * survey.largest)

@@ -361,12 +361,9 @@ class Mechanism(ABC, Generic[F_co]):
                 f"keep = {list(schema.keep)}: mechanism {self.name!r} cannot keep analyses; "
                 "take mechanism marginals, or take keep out of the schema."
             )
-        if schema.survey is not None and not self.weighs:
-            raise SchemaError(
-                f"survey: mechanism {self.name!r} has no use for sampling weights, and its rows "
-                "would represent the sample, not the population. Take mechanism marginals, or take "
-                "[survey] out of the schema."
-            )
+        if schema.survey is not None:
+            public = any(column.public for column in schema.columns.values())
+            schema.survey.check_use(self.name, self.weighs, public)
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:

@@ -46,6 +46,12 @@ def made_up(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFram
     return _weighted(schema, repeated, rng)
 
 
+def with_largest_weight(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
+    """Add the largest weight to records, if the schema has a survey."""
+    survey = schema.survey
+    return records if survey is None else records.assign(**{survey.weights: survey.largest})
+
+
 def _weighted(schema: Schema, records: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Add weights to records, if the schema has a survey: uniform up to the largest."""
     if schema.survey is None:

@@ -27,8 +27,10 @@ class Survey:
     """Sampling weights, and what is public about them.
 
     A record counts as its weight divided by the largest one, from 0 to 1, so that no record moves
-    a count by more than 1. Larger weights are cut to the largest. The weights themselves are
-    confidential, and are not released: synthetic rows represent the population with equal weights.
+    a count by more than 1. In a posterior its log-likelihood is multiplied by that, before it is
+    clamped (pseudo-likelihood: Savitsky & Toth, 2016). Larger weights are cut to the largest. The
+    weights themselves are confidential, and are not released: synthetic rows represent the
+    population with equal weights.
 
     Attributes:
         weights: name of the column of weights, which is not one of the schema's columns.
@@ -99,6 +101,11 @@ class Survey:
         """
         return self.population / self.largest
 
+    @property
+    def counted(self) -> int:
+        """``fewest_records`` as a whole number of records, at least 1."""
+        return max(1, round(self.fewest_records))
+
     def typed(self, weights: pd.Series, *, show_values: bool = False) -> Floats:
         """Check weights, and cut them to the largest one, shape (n,)."""
         numbers = self.column.typed(weights, show_values=show_values).to_numpy(dtype=float)
@@ -108,7 +115,9 @@ class Survey:
         """Compute what records count as, by checked weights: from 0 to 1, shape (n,)."""
         return np.asarray(weights.to_numpy(dtype=float) / self.largest).clip(0.0, 1.0)
 
-    def represented(self, records: pd.DataFrame, weights: pd.Series) -> pd.DataFrame:
+    def represented(
+        self, records: pd.DataFrame, weights: pd.Series, rows: int | None = None
+    ) -> pd.DataFrame:
         """Repeat each record in proportion to its weight, for comparisons with released rows.
 
         By systematic sampling: a record stands in the result as often as it should, or once less
@@ -117,12 +126,13 @@ class Survey:
         Args:
             records: validated records, n rows.
             weights: their checked weights, shape (n,).
-        Returns:
-            Ten times as many rows, up to 200,000.
+            rows: rows of the result; by default ten times as many, up to 200,000.
         """
         ends = np.cumsum(weights.to_numpy(dtype=float))
         total = ends[-1] if len(ends) else 0.0
-        rows = min(REPEATED * len(records), MOST_REPEATED) if total > 0 else 0
+        if rows is None:
+            rows = min(REPEATED * len(records), MOST_REPEATED)
+        rows = rows if total > 0 else 0
         marks = (np.arange(rows) + 0.5) / max(rows, 1) * total
         chosen: Ints = np.searchsorted(ends, marks, side="right")
         return records.iloc[chosen].reset_index(drop=True)
@@ -137,6 +147,21 @@ class Survey:
         """Make up weights that add up to about the population, and vary widely, shape (rows,)."""
         mean = min(self.fewest_records / max(rows, 1), 1 - 1 / HUGE)
         return np.asarray(self.largest * rng.beta(_SPREAD * mean, _SPREAD * (1 - mean), rows))
+
+    def check_use(self, mechanism: str, weighs: bool, public: bool) -> None:
+        """Raise SchemaError if a mechanism does not weigh records, or columns are public."""
+        if not weighs:
+            raise SchemaError(
+                f"survey: mechanism {mechanism!r} has no use for sampling weights, and its rows "
+                "would represent the sample, not the population. Take mechanism marginals, or one "
+                "that draws from a posterior, or take [survey] out of the schema."
+            )
+        if public:
+            raise SchemaError(
+                "survey: public columns are released as they are, one row for each record, and "
+                "cannot represent the population. Make them confidential, or take [survey] out of "
+                "the schema: synthetic rows then represent the sample."
+            )
 
     def check_rows(self, rows: int) -> None:
         """Raise SchemaError if so few records cannot add up to the population."""

@@ -237,8 +237,9 @@ def _score(
     kind = scored.kinds.each_record(np.arange(scored.kinds.size))
     terms, counts = np.unique(np.stack([kind, log_uniform]), axis=1, return_counts=True)
     kind, log_uniform = terms[0].astype(np.int64), terms[1]
+    counted = counts * scored.counted[kind]
     log_liks = (np.nan_to_num(f[kind] - log_uniform, nan=window[0]) for f in scored.log_lik(points))
-    sums = [scored.present * counts @ np.clip(f, *window) for f in log_liks]
+    sums = [counted @ np.clip(f, *window) for f in log_liks]
     return float(special.logsumexp(sums) - np.log(len(sums)))
 
 

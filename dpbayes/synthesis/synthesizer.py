@@ -48,6 +48,7 @@ from dpbayes.records.chunks import (
 )
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
+from dpbayes.schema.domain import with_largest_weight
 from dpbayes.schema.rows import PUBLIC
 from dpbayes.schema.table import require_schema
 from dpbayes.stan.model import Model, ModelChoice
@@ -288,14 +289,10 @@ class Synthesizer(Generic[F_co]):
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
-        return self._fit(
-            self.task(
-                records,
-                allow_nonconvergence=allow_nonconvergence,
-                checkpoint=checkpoint,
-                pay=pay,
-            )
+        task = self.task(
+            records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint, pay=pay
         )
+        return self._fit(task)
 
     def refit(self, fit: Fit[Any]) -> Fit[F_co]:
         """Fit this mechanism to the records of another fit; both share the unweighted fit.
@@ -348,8 +345,9 @@ class Synthesizer(Generic[F_co]):
         rows, public, count = self.schema.rows, pd.DataFrame(), REHEARSED
         if rows.public and table is not None:
             public, count = table.frame, len(table)
-        model = self.model
-        constants = nothing(self.schema) if model is None else model.constant_records(public, count)
+        model, constants = self.model, nothing(self.schema)
+        if model is not None:
+            constants = with_largest_weight(self.schema, model.constant_records(public, count))
         self.spent.rehearse(
             Task(
                 self.schema,

@@ -12,7 +12,8 @@ from dpbayes.engines import get_engine
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import one_draw
-from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage, check_on_made_up
+from dpbayes.mechanisms.posterior.made_up import check_on_made_up
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.synthesis.choice import score_programs
 from tests.programs import GOOD, write
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, SETTINGS, schema, table

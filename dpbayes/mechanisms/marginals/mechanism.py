@@ -199,12 +199,6 @@ class Marginals(ModelFreeMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
-        if schema.survey is not None and len(schema.confidential()) < len(schema.columns):
-            raise SchemaError(
-                "survey: public columns are released as they are, one row for each record, and "
-                "cannot represent the population. Make them confidential, or take [survey] out of "
-                "the schema: synthetic rows then represent the sample."
-            )
         structure = Structure(schema, self.axes(schema, 1))
         structure.after(self.analyses(schema))
         if not any(axis.column.public for axis in structure.axes.values()):
@@ -373,7 +367,7 @@ class Marginals(ModelFreeMechanism):
 
 def _counted(schema: Schema, rows: int) -> int:
     """Convert a public number of records to what they count as: to records of largest weight."""
-    return rows if schema.survey is None else max(1, round(schema.survey.fewest_records))
+    return rows if schema.survey is None else schema.survey.counted
 
 
 def _correlation(value: float) -> str:

@@ -124,10 +124,10 @@ class Anchored(PosteriorMechanism):
     def check(self, schema: Schema, model: Model | None) -> None:
         super().check(schema, model)
         assert model is not None  # super
-        if self.anchor == "histogram" and not PublicFacts.of(model, 1).counted:
+        if self.anchor == "histogram" and not PublicFacts.of(model, 1, schema.survey).counted:
             raise SchemaError(
-                "anchor = 'histogram' counts one column given public ones, and this model draws "
-                "several. Leave anchor at 'auto'."
+                "anchor = 'histogram' counts records of one column given public ones: this model "
+                "draws several, or records have sampling weights. Leave anchor at 'auto'."
             )
 
     def check_release(self) -> None:
@@ -219,15 +219,12 @@ def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> 
     """
     if problem.columns == 1:
         # Where f <= 0 the window is [-width, 0].
-        reach = reach or RANGE_NONE
-        below = problem.near_zero
-        alpha = min(1.0, (width if below else width / 2) / reach)
-        window = place_window(None, width, negative=below, middle=alpha * problem.centre)
-        return Stage(ConstantWeights(alpha), window)
-    reach = reach or RANGE_COLUMN * math.sqrt(problem.columns)
-    alpha = min(1.0, width / (2 * reach))
-    middle = alpha * problem.centre
-    return Stage(ConstantWeights(alpha), (middle - width / 2, middle + width / 2))
+        reach, below = reach or RANGE_NONE, problem.near_zero
+    else:
+        reach, below = reach or RANGE_COLUMN * math.sqrt(problem.columns), False
+    alpha = min(1.0, (width if below else width / 2) / reach)
+    window = place_window(None, width, negative=below)
+    return Stage(ConstantWeights(alpha), window, centre=0.0 if below else problem.centre)
 
 
 def anchor_parts(problem: PublicFacts) -> tuple[float, ...]:

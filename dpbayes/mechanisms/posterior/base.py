@@ -15,6 +15,7 @@ from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages, prepare_s
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
+from dpbayes.privacy.guarantee import SURVEY, Guarantee
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
 
@@ -42,6 +43,7 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
     """
 
     draws_posterior: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
 
     @abstractmethod
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
@@ -50,6 +52,10 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         Data sets are drawn from the last one; of the earlier ones a single draw is used, to anchor
         the next.
         """
+
+    def claim(self, schema: Schema) -> Guarantee:
+        claim = self.guarantee()
+        return claim if schema.survey is None else claim.assuming(SURVEY)
 
     def anchor_needs(self, problem: PublicFacts) -> float:
         """Number of records per parameter from which a drawn anchor is near enough; 0 if none."""
@@ -76,13 +82,13 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert model is not None  # check
-        problem = PublicFacts.of(model, rows)
+        problem = PublicFacts.of(model, rows, schema.survey)
         stage = self.stages(problem)[-1]
         forecast = Forecast()
         if isinstance(stage.weights, ConstantWeights):  # other weights depend on records
             epsilon = getattr(self, "epsilon", None)
             forecast = of_posterior(
-                rows,
+                problem.rows,
                 problem.parameters,
                 stage.weights.alpha,
                 problem.columns,

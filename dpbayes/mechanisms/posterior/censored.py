@@ -65,9 +65,9 @@ class _Clamped(PosteriorMechanism):
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         source = self.weight_source
-        middle = problem.centre if source == NO_WEIGHTS else 0.0
-        window = place_window(self.window, self.width, negative=problem.near_zero, middle=middle)
-        return (Stage(source, window),)
+        around = self.window is None and source == NO_WEIGHTS and not problem.near_zero
+        window = place_window(self.window, self.width, negative=problem.near_zero)
+        return (Stage(source, window, centre=problem.centre if around else 0.0),)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         forecast = super().outlook(schema, rows, model)

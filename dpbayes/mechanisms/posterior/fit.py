@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -184,7 +185,10 @@ def at_random_draw(
 
 def check_of(bound_records: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
     """Compute posterior predictive checks. DataError if there are no records."""
-    records = bound_records.task.records
+    records, survey = bound_records.task.records, bound_records.task.schema.survey
+    if survey is not None:  # as many rows as vary about as much as the weighted records
+        weights = records[survey.weights]
+        records = survey.represented(records, weights, math.ceil(survey.effective(weights)))
     rows = max(len(records), 1)
     public = bound_records.model.public(records, rows)
     drawn = replicated(bound_records.model, bound_records.blank_of(rows), draws, public, replicates)
@@ -244,9 +248,11 @@ class PosteriorFit(Fitted[Drawn]):
 
     @property
     def settings(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
-        """Formula, family, priors, and the weight and window of each stage; public."""
+        """Formula, family, priors, survey, and the weight and window of each stage; public."""
         stages = [stage.to_dict() for stage in self.stages]
-        return {**self.bound_records.model.public_settings(), "stages": stages}
+        survey = self.bound_records.task.schema.survey
+        weighed = {} if survey is None else {"survey": survey.to_plain()}
+        return {**self.bound_records.model.public_settings(), **weighed, "stages": stages}
 
     @property
     def synthesised(self) -> tuple[Column, ...]:  # type: ignore[override]  # read only
@@ -315,7 +321,10 @@ class PosteriorFit(Fitted[Drawn]):
 
     @property
     def weights(self) -> Vector:
-        """Weights alpha_i of the last stage, shape (n,); ones for mechanisms without weights."""
+        """Weights of the last stage, shape (n,): ones, or risk weights alpha_i; and w / largest.
+
+        Sampling weights w multiply the others as parts of the largest one.
+        """
         return self.bound_records.kinds.each_record(self.posterior.bound_stage.weighting.weights)
 
     @property

@@ -7,18 +7,15 @@ changes nothing but the coordinates of ``coordinates.py``.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Vector
-from dpbayes.core.errors import EngineError, GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
@@ -26,19 +23,15 @@ from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_w
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.choices import Candidates, CandidateSource
 from dpbayes.engines.contract import (
-    MOVED,
-    POINTS,
-    ContractReport,
-    check_contract,
     check_gradient,
     check_scores,
     contract_defaults,
 )
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.engines.extremes import broken
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
+from dpbayes.mechanisms.posterior.made_up import CHECKED, check_on_made_up, made_up_data
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
@@ -50,17 +43,12 @@ from dpbayes.mechanisms.posterior.starts import (
     random_starts,
 )
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
-from dpbayes.schema import Schema
-from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
-from dpbayes.stan.outcomes import codes_of
 from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.proof.check import each_by_itself
 
 PILOT_ABOVE = 20_000  # records above which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
-CHECKED = 40  # made-up records on which a user's program is checked
-BLOCKS = 9_000  # made-up records where the program sums blocks in threads: three blocks
 COARSER = 4  # a draw that only anchors the next stage is selected from so many times fewer points
 # Warm-up of chains that begin near the posterior with a metric: its share of the iterations asked
 # for, its minimum and its maximum. From 150 iterations Stan would estimate a metric of its own.
@@ -72,99 +60,6 @@ _SINGULAR = 1e12  # condition number from which a covariance matrix counts as si
 # Most covariates with which a dense metric, of K^2 numbers, is used: where chains learn it
 # themselves, and where earlier draws provide it.
 DENSE_METRIC_COVARIATES = 50, 200
-
-
-def check_on_made_up(
-    model: Model,
-    compiled: CompiledModel,
-    schema: Schema,
-    rows: int,
-    threads: int,
-    chains: bool = True,
-) -> ContractReport:
-    """Check a user's program on made-up records, so that no confidential record has a say.
-
-    Args:
-        model: the program with its columns and constants.
-        compiled: the program, compiled.
-        schema: declaration of the columns.
-        rows: public number of rows, on which scales may depend.
-        threads, chains: as in ``check_contract``.
-    Raises:
-        ProgramError, DataError: as ``check_contract``.
-    """
-    count = CHECKED if threads == 1 else BLOCKS
-    data = _made_up_data(model, schema, rows, count)
-    report = check_contract(
-        model.program, compiled, data,
-        private=model.private, threads=threads, ends=model.ends(), chains=chains,
-        inside=model.inside(min(count, MOVED)),
-    )  # fmt: skip
-    _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
-    return report
-
-
-def _check_replicates(
-    model: Model, compiled: CompiledModel, data: Mapping[str, Any], public: pd.DataFrame
-) -> None:
-    """Raise ProgramError for a y_rep that is no value of an outcome, or that cannot be drawn.
-
-    Far from any posterior generators may fail. Only one that fails at all random points and at the
-    mode given made-up records is refused.
-
-    Args:
-        data: program data of made-up records.
-        public: their public columns.
-    """
-    bound = compiled.bind({**data, **contract_defaults(len(public))})
-    points = bound.random_points(POINTS, CHECKED)
-    drawn: list[list[NDArray[Any]]] = []
-
-    def replicate(at: xr.DataTree, number: int, changes: Mapping[str, Any]) -> NDArray[Any]:
-        drawn[-1].append(bound.rebind(**changes).y_rep(at, number, CHECKED))
-        return drawn[-1][-1]
-
-    for number in range(POINTS):
-        drawn.append([])
-        with contextlib.suppress(EngineError):
-            model.draw(public, partial(replicate, points, number))
-    if not any(len(columns) == len(model.columns) for columns in drawn):
-        drawn.append([])
-        try:
-            model.draw(public, partial(replicate, mode_given(model, data, len(public)), 0))
-        except EngineError as error:
-            raise broken(
-                model.program,
-                "y_rep cannot be drawn, neither at random points nor at the mode given made-up "
-                "records.",
-            ) from error
-    by_column = itertools.zip_longest(*drawn, fillvalue=np.empty(0))
-    for column, replicates in zip(model.columns, by_column, strict=False):
-        name, values = column.outcome.name, np.stack([y for y in replicates if y.size])
-        if np.isnan(values).any(axis=1).all():
-            raise broken(
-                model.program,
-                f"y_rep of {name!r} is no number for some records. Assign it for every record.",
-            )
-        if column.outcome.levels:
-            first, last = codes_of(column.outcome)
-            wrong = values[(values < first) | (values > last)]
-            if wrong.size:
-                raise broken(
-                    model.program,
-                    f"y_rep of {name!r} is {wrong[0]:g}, which is none of its levels: they are "
-                    f"{first} to {last}.",
-                )
-
-
-def _made_up(schema: Schema, count: int) -> pd.DataFrame:
-    return made_up(schema, count, np.random.default_rng(CHECKED))
-
-
-def _made_up_data(model: Model, schema: Schema, rows: int, count: int) -> dict[str, Any]:
-    """Program data of ``count`` made-up records."""
-    data = model.data(_made_up(schema, count), rows)
-    return {**data, **model.constants_at(np.arange(count) % max(1, rows), rows)}
 
 
 class BoundRecords:
@@ -190,7 +85,9 @@ class BoundRecords:
         records = self.model.constant_record() if empty else task.records
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
-        self.data, self.kinds = self._unique_records(self.model.data(records, task.rows))
+        counted = self._counted_as(task)
+        self.data, self.kinds = self._unique_records(self.model.data(records, task.rows), counted)
+        self.counted = counted[self.kinds.rows]
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
@@ -198,7 +95,19 @@ class BoundRecords:
             check_on_made_up(
                 self.model, self._compiled, task.schema, task.rows, threads, chains=False
             )
-        self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
+        self.plain = self._plain(self._compiled)
+
+    def _counted_as(self, task: Task) -> Vector:
+        """What each record counts as: 1, or its sampling weight as a part of the largest."""
+        survey = task.schema.survey
+        if survey is None or task.records.empty:
+            return np.full(self.n, self.present)
+        return survey.shares(task.records[survey.weights])
+
+    def _plain(self, compiled: CompiledModel) -> BoundModel:
+        """Bind the records to a compiled program, with no clamp and their sampling weights."""
+        defaults = {**contract_defaults(self.size), "weights": self.counted}
+        return compiled.bind({**self.data, **defaults})
 
     def check_stage(self, stage: Stage) -> None:
         """Raise ProgramError where made-up records break what this stage asks of a user's program.
@@ -208,7 +117,7 @@ class BoundRecords:
         program, task, model = self.model.program, self.task, self.model
         if program.bundled:
             return
-        data = _made_up_data(model, task.schema, task.rows, CHECKED)
+        data = made_up_data(model, task.schema, task.rows, CHECKED)
         if stage.divergence:
             data["divergence"] = stage.divergence
             check_scores(program, self._compiled, data, model.private, model.ends())
@@ -216,8 +125,12 @@ class BoundRecords:
             inside = model.inside(CHECKED)
             check_gradient(program, self._compiled, data, model.ends(), inside=inside)
 
-    def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
+    def _unique_records(
+        self, data: dict[str, Any], counted: Vector
+    ) -> tuple[dict[str, Any], UniqueRows]:
         """Reduce the data to unique records with frequencies, where the program supports it.
+
+        Records of one row also count alike.
 
         A user's program must be proved to keep the contract: otherwise a mean of X over its rows,
         for example, would depend on which records are equal.
@@ -229,7 +142,7 @@ class BoundRecords:
         names = with_rows(data) if bundled else self.model.proof.rows
         by_name = {name: np.asarray(data[name]) for name in names if name in data}
         columns = {name: values for name, values in by_name.items() if len(values) == self.n}
-        kinds = UniqueRows.among(columns, self.n)
+        kinds = UniqueRows.among({**columns, "weights": counted}, self.n)
         if not bundled and each_by_itself(self.model.program):
             kinds = kinds.padded()  # a user's program may magnify a last bit
         return kinds.data(data, columns), kinds
@@ -273,7 +186,8 @@ class BoundRecords:
 
     def problem(self) -> PublicFacts:
         """The public facts that a mechanism may use."""
-        facts, proposer = PublicFacts.of(self.model, self.task.rows), self._proposer
+        facts = PublicFacts.of(self.model, self.task.rows, self.task.schema.survey)
+        proposer = self._proposer
         if proposer is None:
             return facts
         return replace(facts, parameters=proposer.dimension, points=proposer.count)
@@ -286,8 +200,7 @@ class BoundRecords:
         # This fit is not released, so chains may draw it. Without a window the posterior would
         # concentrate on few candidate points.
         compiled = get_engine("embedded").compile(self.model.program)
-        plain = compiled.bind({**self.data, **contract_defaults(self.size)})
-        stage = replace(bind_stage(self, UNWEIGHTED), bound=plain, candidates=None)
+        stage = replace(bind_stage(self, UNWEIGHTED), bound=self._plain(compiled), candidates=None)
         return self._unweighted(stage)
 
     @cached_property
@@ -373,7 +286,7 @@ class BoundRecords:
         mode = None
         if self.model.program.bundled and self.problem().wide and not self.grouped:
             # About 0 all terms of large counts are clamped, and chains would stay there.
-            data = _made_up_data(self.model, self.task.schema, self.task.rows, CHECKED)
+            data = made_up_data(self.model, self.task.schema, self.task.rows, CHECKED)
             mode = mode_given(self.model, data, CHECKED)
         return random_starts(bound, source, chains, rng, mode)
 
@@ -542,9 +455,10 @@ def bind_stage(
         before: the public points from which it was selected, if any.
     """
     weighting = stage.weights.weighting(records)
+    weighting = replace(weighting, weights=weighting.weights * records.counted)
     changes = {
         **contract_defaults(records.size),
-        "weights": weighting.weights * records.present,
+        "weights": weighting.weights,
         **stage_constants(records.model, stage),
     }
     if not records.present:  # a term of exactly 0, even where the log-likelihood is undefined
@@ -556,6 +470,8 @@ def bind_stage(
             at = stage.anchor.anchor()
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
+    elif stage.centre:
+        anchor = changes["anchor"] = np.full(records.size, stage.centre)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
     by_column, kinds = records.model.by_column(), records.kinds
     return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, by_column, kinds)

@@ -14,6 +14,7 @@ from dpbayes.mechanisms.posterior.weights import (
     WeightSource,
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
+from dpbayes.schema import Survey
 from dpbayes.stan.model import ColumnModel, Model
 
 FARTHEST = 1e6  # largest end of a window: beyond it the width is lost in rounding
@@ -61,14 +62,18 @@ class PublicFacts:
         return self.discrete and not self.wide
 
     @classmethod
-    def of(cls, model: Model, rows: int) -> PublicFacts:
-        """Public facts of a model that is sampled by chains."""
+    def of(cls, model: Model, rows: int, survey: Survey | None = None) -> PublicFacts:
+        """Public facts of a model that is sampled by chains.
+
+        Records with sampling weights count as fewer (``Survey.counted``), and tables of theirs
+        would show the sample.
+        """
         centre = sum(column.log_uniform for column in model.columns)
         covariates = sum(len(column.formula.names) for column in model.columns)
         count = len(model.columns)
-        counted = (
-            isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
-        )
+        single = isinstance(model, ColumnModel) and not model.conditioned
+        counted = single and len(model.outcomes) == 1 and survey is None
+        rows = rows if survey is None else survey.counted
         wide = any(c.discrete and c.log_uniform < -WIDE for c in model.columns)
         return cls(
             rows, model.parameters, model.discrete, None, count, centre, covariates, counted, wide
@@ -132,12 +137,13 @@ class Stage:
     """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
 
     Attributes:
-        weights: the source of the record weights.
+        weights: the source of the record weights, which sampling weights multiply.
         window: the ends of the clamp; infinite for none.
         divergence: b; above 0, the score of the beta-divergence with beta = b + 1 replaces f_i.
-        anchor: ``none`` (anchor_i = 0), ``draw`` (f_i at one draw of the previous stage), a
-            reference fit (f_i at its posterior mean), or a fit to noisy tables of the records.
+        anchor: ``none`` (anchor_i = ``centre``), ``draw`` (f_i at one draw of the previous stage),
+            a reference fit (f_i at its posterior mean), or a fit to noisy tables of the records.
         coarse: the stage only anchors the next one, so fewer candidates are enough.
+        centre: public value near f_i, where terms may be above 0 or all lie far below it.
     """
 
     weights: WeightSource = NO_WEIGHTS
@@ -145,6 +151,7 @@ class Stage:
     divergence: float = 0.0
     anchor: Literal["none", "draw"] | Reference | AnchorTables = "none"
     coarse: bool = False
+    centre: float = 0.0
 
     @property
     def plain(self) -> bool:
@@ -159,6 +166,7 @@ class Stage:
             "window": [end if math.isfinite(end) else None for end in self.window],
             "divergence": self.divergence,
             "anchor": self.anchor if isinstance(self.anchor, str) else self.anchor.name,
+            "centre": self.centre,
         }
 
 
@@ -202,10 +210,8 @@ def check_window(window: WindowRule | None, width: float) -> None:
         )
 
 
-def place_window(
-    window: WindowRule | None, width: float, *, negative: bool, middle: float = 0.0
-) -> Window:
-    """Interval of the clamp; by default around ``middle``, or [-width, 0] if ``negative``.
+def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
+    """Interval of the clamp; by default around 0, or [-width, 0] if ``negative``.
 
     Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
     removed term g enters the log ratio as g - log E[exp g]).
@@ -214,12 +220,9 @@ def place_window(
         window: a rule, an interval, or None for the default.
         width: from ``window_width``.
         negative: terms are never above 0, and reach it (``PublicFacts.near_zero``).
-        middle: public reference value of terms that may be above 0, or all lie far below it.
     """
     check_window(window, width)
-    if window is None and not negative:
-        return (middle - width / 2, middle + width / 2)
-    window = window or "negative"
+    window = window or ("negative" if negative else "symmetric")
     if window == "negative":
         return (-width, 0.0)
     if window == "symmetric":
