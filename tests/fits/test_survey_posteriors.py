@@ -73,7 +73,7 @@ def test_equal_records_with_other_weights_are_not_merged():
         (dpb.Anchored(30.0), "embedded"),
         (dpb.Anchored(30.0), CandidatesEngine(2_000)),
     ],
-    ids=str,
+    ids=["unweighted", "weighted", "censored", "anchored", "candidates"],
 )
 def test_a_posterior_is_of_the_population(mechanism, engine):
     """At so large an ε a draw is within 5 sds, 20 / sqrt(375), of the weighted mean.
@@ -106,7 +106,9 @@ def test_a_sequence_and_a_users_program_take_weights(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "columns"), [(PAY, ("pay",)), (ILL, ("ill",)), (BOTH, ("ill", "pay"))], ids=str
+    ("model", "columns"),
+    [(PAY, ("pay",)), (ILL, ("ill",)), (BOTH, ("ill", "pay"))],
+    ids=["normal", "bernoulli", "sequence"],
 )
 def test_the_audit_confirms_epsilon_for_records_with_any_weight(model, columns):
     mechanism = dpb.Anchored(0.5, anchor="two-stage")
