@@ -312,6 +312,16 @@ class Schema:
             return self.columns
         return {**self.columns, self.survey.weights: self.survey.column}
 
+    def enough(self, rows: int) -> int:
+        """Return a public number of records; SchemaError if they cannot represent a population."""
+        if self.survey is not None:
+            self.survey.check_rows(rows)
+        return rows
+
+    def without_weights(self, records: pd.DataFrame) -> pd.DataFrame:
+        """Validated records without their sampling weights, which say nothing of who they are."""
+        return records if self.survey is None else records[list(self.columns)]
+
     def at_equal_weights(self, records: pd.DataFrame) -> pd.DataFrame:
         """Validated records as they compare with released rows (``Survey.represented``)."""
         if self.survey is None:

@@ -127,7 +127,8 @@ def score_programs(
     for candidate in candidates:  # a choice is paid for, and the chosen one must not be refused
         candidate.rehearse(table)
     if reference is not None:
-        check_disjoint(TableSketch.of(table.schema.validate(reference)), table.frame)
+        known = table.schema.without_weights
+        check_disjoint(TableSketch.of(known(table.schema.validate(reference))), known(table.frame))
     return tuple(_score(candidate, table, reference, window) for candidate in candidates)
 
 

@@ -417,7 +417,7 @@ class Synthesizer(Generic[F_co]):
         table = self._table(records, show_values)
         if self.settings.seed is None:
             for reference in references(self.mechanism):
-                reference.check_records(table.frame)
+                reference.check_records(self.schema.without_weights(table.frame))
         return table
 
     def _table(self, records: Frame | Chunks | Table, show_values: bool) -> Table:
@@ -442,7 +442,7 @@ class Synthesizer(Generic[F_co]):
         if number is not None:
             return number
         if self.schema.rows.public:
-            return n
+            return self.schema.enough(n)
         if self.schema.rows.number is not None:
             return self.schema.rows.number
         return max(1, int(noise.counts([n], self._rows_scale)[0]))
@@ -468,10 +468,11 @@ class Synthesizer(Generic[F_co]):
         # Progress and parallel chains do not change draws; the checkpoint stores the seed itself.
         settings = replace(self.settings, seed=None, progress=False, parallel_chains=None)
         model = None if self.model is None else self.model.identity()
+        survey = self.schema.survey
         return {
             "records": content_digest(records).hex(),
             "model": hash_of(model),
-            "mechanism": hash_of(repr((self.mechanism, self.spent, self.schema.rows))),
+            "mechanism": hash_of(repr((self.mechanism, self.spent, self.schema.rows, survey))),
             "sampler settings": hash_of(repr(settings)),
             "engine": self.engine.name,
         }
@@ -515,7 +516,8 @@ def reference_fit(records: BoundRecords) -> Reference:
     sensitivity = records.sensitivity()
     draws = records.unweighted_released.draws
     identity = records.model.identity()
-    return Reference.from_draws(draws, sensitivity, parameters, identity, records.task.records)
+    known = records.task.schema.without_weights(records.task.records)
+    return Reference.from_draws(draws, sensitivity, parameters, identity, known)
 
 
 def _columns_and_rules(schema: Schema) -> tuple[list[str], dict[str, Any]]:

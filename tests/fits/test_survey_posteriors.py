@@ -1,5 +1,7 @@
 """Posteriors given records with sampling weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -172,6 +174,51 @@ def test_intervals_are_said_to_be_another_matter():
     settings = made.fit(survey_records()).fitted.settings
     assert "not for intervals" in uncovered("anchored", settings)
     assert any("largest sampling weight" in text for text in made.guarantee().assumptions)
+
+
+def test_weighted_e_counts_records_before_it_drops_them():
+    """Of weights of a hundredth of the largest no term is near the bound."""
+    made = dpb.Synthesizer(schema(("ill",)), dpb.WeightedE(1.0), ILL, settings=SETTINGS)
+    assert made.fit(survey_records().assign(wt=LARGEST / 100)).fitted.n_truncated == 0
+
+
+def test_records_are_not_their_own_reference_with_other_weights(tmp_path):
+    """Three levels tell a sketch little, and with weights in it two of one table would differ."""
+    records = survey_records().assign(wt=np.tile([5.0, 45.0, 70.0], N // 3))
+    unseeded = replace(SETTINGS, seed=None)
+    reference = dpb.Synthesizer(
+        replace(schema(("ill",)), survey=None), dpb.Unweighted(), ILL, settings=unseeded
+    ).reference(records)
+    mechanism = dpb.Anchored(1.0, anchor=reference)
+    made = dpb.Synthesizer(schema(("ill",)), mechanism, ILL, settings=unseeded)
+    with pytest.raises(dpb.GuaranteeError, match="from these very records"):
+        made.fit(records)
+
+
+def test_too_few_public_records_and_weights_that_add_up_to_little():
+    public = dpb.Schema.from_dict({**schema().to_dict(), "rows": "public"})
+    made = dpb.Synthesizer(public, dpb.Censored(5.0), PAY, settings=SETTINGS)
+    with pytest.raises(dpb.SchemaError, match="300 records of a weight up to 80 represent"):
+        made.fit(survey_records(300))
+    fit = made.fit(survey_records().assign(wt=1.0))
+    assert any("add up to 4% of the population" in text for text in fit.fitted.findings().warnings)
+    assert not any("add up to" in t for t in made.fit(survey_records()).fitted.findings().warnings)
+
+
+def test_comparisons_with_the_sample_are_refused():
+    fit = dpb.Synthesizer(schema(), dpb.Unweighted(), PAY, settings=SETTINGS).fit(survey_records())
+    with pytest.raises(dpb.SchemaError, match="would compare the model of the population"):
+        fit.loo()
+    with pytest.raises(dpb.SchemaError, match="would compare the model of the population"):
+        fit.to_datatree(posterior_predictive=True)
+
+
+def test_chains_of_another_survey_are_set_aside(tmp_path):
+    made = dpb.Synthesizer(schema(), dpb.Censored(5.0), PAY, settings=replace(SETTINGS, seed=None))
+    first = made.fit(survey_records(), checkpoint=tmp_path)
+    other = replace(schema(), survey=dpb.Survey("wt", 40_000, LARGEST))
+    again = dpb.Synthesizer(other, made.mechanism, PAY, settings=made.settings)
+    assert again.fit(survey_records(), checkpoint=tmp_path).fitted.seed != first.fitted.seed
 
 
 def test_an_empty_table_and_weights_of_zero_give_the_prior():

@@ -47,6 +47,7 @@ CLAMPED = 0.1  # share of clamped records above which a warning is given
 # Widths about 0 of the unconstrained points at which a user's program generates rows, and points of
 # each: with covariates of any scale an exponential overflows less often near 0.
 TRIED_WITHIN, TRIED = (2.0, 0.1), 10
+UNLIKE_POPULATION = 0.1  # part of the population by which weights may miss it without a warning
 FAR = 4.0  # standard errors of a draw from the unclamped fit above which a warning is given
 
 
@@ -188,7 +189,8 @@ def check_of(bound_records: BoundRecords, draws: xr.DataTree, replicates: int) -
     records, survey = bound_records.task.records, bound_records.task.schema.survey
     if survey is not None:  # as many rows as vary about as much as the weighted records
         weights = records[survey.weights]
-        records = survey.represented(records, weights, math.ceil(survey.effective(weights)))
+        alike = min(len(records), math.ceil(survey.effective(weights)))
+        records = survey.represented(records, weights, alike)
     rows = max(len(records), 1)
     public = bound_records.model.public(records, rows)
     drawn = replicated(bound_records.model, bound_records.blank_of(rows), draws, public, replicates)
@@ -460,6 +462,17 @@ class PosteriorFit(Fitted[Drawn]):
         if self.stages[-1].plain:
             return ()
         warnings = []
+        task = self.bound_records.task
+        if task.schema.survey is not None and not task.records.empty:
+            survey = task.schema.survey
+            part = task.records[survey.weights].sum() / survey.population
+            if abs(part - 1) > UNLIKE_POPULATION:
+                warnings.append(
+                    f"The weights, cut at {survey.largest:,.10g}, add up to {part:.0%} of the "
+                    f"population that is declared, {survey.population:,.10g}: correct it, or "
+                    "`largest`. Rows lean towards records with small weights where many are cut, "
+                    "and with weights that are far too small the prior alone is released."
+                )
         share = self.n_censored / self.bound_records.n
         if share > CLAMPED:
             warnings.append(
@@ -490,6 +503,8 @@ class PosteriorFit(Fitted[Drawn]):
     def to_datatree(
         self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
     ) -> xr.DataTree:
+        if posterior_predictive:
+            self._refuse_weights("posterior_predictive")
         return datatree(
             self.posterior,
             self.bound_records,
@@ -499,7 +514,16 @@ class PosteriorFit(Fitted[Drawn]):
         )
 
     def loo(self) -> arviz_stats.ELPDData:
+        self._refuse_weights("loo()")
         return loo(self.posterior, self.bound_records)
+
+    def _refuse_weights(self, what: str) -> None:
+        """Raise SchemaError where records have sampling weights, of which ArviZ knows nothing."""
+        if self.bound_records.task.schema.survey is not None:
+            raise SchemaError(
+                f"survey: {what} would compare the model of the population with the sample. "
+                "check() compares it with the weighted records."
+            )
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz

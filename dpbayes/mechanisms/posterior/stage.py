@@ -73,7 +73,7 @@ class PublicFacts:
         count = len(model.columns)
         single = isinstance(model, ColumnModel) and not model.conditioned
         counted = single and len(model.outcomes) == 1 and survey is None
-        rows = rows if survey is None else survey.counted
+        rows = rows if survey is None else min(rows, survey.counted)
         wide = any(c.discrete and c.log_uniform < -WIDE for c in model.columns)
         return cls(
             rows, model.parameters, model.discrete, None, count, centre, covariates, counted, wide

@@ -42,6 +42,11 @@ class RecordsView(Protocol):
         """Number of unique records, m."""
         ...
 
+    @property
+    def counted(self) -> Vector:
+        """What each counts as by its sampling weight, from 0 to 1, shape (m,); else 1."""
+        ...
+
     def sensitivity(self) -> Vector:
         """Maximum over draws of |f_i| under an unweighted fit to these records, shape (m,)."""
         ...
@@ -154,7 +159,9 @@ class TruncatedWeights(WeightSource):
 
     def weighting(self, records: RecordsView) -> Weighting:
         weights = self.weights.weighting(records).weights
-        return Weighting(*truncated_weights(weights, records.sensitivity(), self.width))
+        counted = weights * records.counted
+        _, truncated = truncated_weights(counted, records.sensitivity(), self.width)
+        return Weighting(np.where(truncated, 0.0, weights), truncated)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
