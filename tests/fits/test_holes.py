@@ -7,7 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.engines.candidates import LOWEST, UNIT, CandidatesEngine
-from dpbayes.mechanisms.posterior import records as binding
+from dpbayes.mechanisms.posterior import made_up as checks
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.publication.ledger import Ledger
@@ -221,13 +221,13 @@ def test_a_users_program_is_checked_on_made_up_records(tmp_path, monkeypatch):
         schema(30, pay=PAY), dpb.Censored(1.0), dpb.Program(write(tmp_path, GOOD), "pay ~ 1")
     )
     given = []
-    check = binding.check_contract
+    check = checks.check_contract
 
     def checked(program, model, data, **options):
         given.append(np.asarray(data["y"]).tolist())
         return check(program, model, data, **options)
 
-    monkeypatch.setattr(binding, "check_contract", checked)
+    monkeypatch.setattr(checks, "check_contract", checked)
     for values in ([], [0.5], [0.5] * 9):
         BoundRecords(made.task(pd.DataFrame({"pay": values})))
     assert given[0] == given[1] == given[2]
@@ -259,7 +259,7 @@ ENGINES = [
 def test_what_is_released_is_generated_from_public_constants(engine, tmp_path, monkeypatch):
     """A program that releases its records, let through all checks, has none to release."""
     monkeypatch.setattr("dpbayes.stan.model.refuse_broken", lambda *_: None)
-    monkeypatch.setattr(binding, "check_contract", lambda *_, **__: None)
+    monkeypatch.setattr(checks, "check_contract", lambda *_, **__: None)
     copies = GOOD.replace("normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)")
     made = dpb.Synthesizer(
         schema(30, pay=PAY), dpb.Censored(1.0), dpb.Program(write(tmp_path, copies), "pay ~ 1"),

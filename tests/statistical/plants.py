@@ -21,6 +21,7 @@ from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
 from dpbayes.mechanisms.posterior import anchored, censored, tabulated
 from dpbayes.mechanisms.posterior import fit as fitting
+from dpbayes.mechanisms.posterior import made_up as checks
 from dpbayes.mechanisms.posterior import records as binding
 from dpbayes.mechanisms.posterior.risk import linear_weights
 from dpbayes.mechanisms.posterior.stage import NO_WINDOW
@@ -182,8 +183,8 @@ def own_prior(monkeypatch):
 def unchecked(monkeypatch):
     """The proof and the contract check find some programs before the audit can."""
     monkeypatch.setattr(modelling, "refuse_broken", lambda *_, **__: None)
-    for name in ("check_contract", "check_gradient"):
-        monkeypatch.setattr(binding, name, lambda *_, **__: None)
+    monkeypatch.setattr(checks, "check_contract", lambda *_, **__: None)
+    monkeypatch.setattr(binding, "check_gradient", lambda *_, **__: None)
 
 
 def _program(y, prior="normal(0.5, 0.5)"):
