@@ -329,6 +329,10 @@ class View:
     def size(self):
         return len(self.f)
 
+    @property
+    def counted(self):
+        return np.ones(self.size)
+
     def sensitivity(self):
         return self.f
 

@@ -27,7 +27,7 @@ OF_ONE_COLUMN = [(outcome, family) for outcome, family in MODELS if outcome in C
 def test_an_outcome_of_two_columns_is_refused():
     outcome, family = next(each for each in MODELS if each not in OF_ONE_COLUMN)
     schema = dpb.Schema.from_dict({"columns": COLUMNS})
-    with pytest.raises(dpb.SchemaError, match="counts one column"):
+    with pytest.raises(dpb.SchemaError, match="counts records of one column"):
         dpb.Synthesizer(
             schema, dpb.Anchored(1.0, "histogram"), dpb.Regression(f"{outcome} ~ 1", family)
         )
