@@ -182,7 +182,7 @@ def test_weighted_e_counts_records_before_it_drops_them():
     assert made.fit(survey_records().assign(wt=LARGEST / 100)).fitted.n_truncated == 0
 
 
-def test_records_are_not_their_own_reference_with_other_weights(tmp_path):
+def test_records_are_not_their_own_reference_with_other_weights():
     """Three levels tell a sketch little, and with weights in it two of one table would differ."""
     records = survey_records().assign(wt=np.tile([5.0, 45.0, 70.0], N // 3))
     unseeded = replace(SETTINGS, seed=None)
