@@ -319,7 +319,9 @@ def _search(
             far = np.nan_to_num(typical, nan=FAR, neginf=-FAR, posinf=FAR)
             return np.asarray(each_record(np.abs(far)))
         log_lik = np.stack(list(bound.log_lik(subset)))
-        terms = np.clip(np.nan_to_num(log_lik, nan=-FAR, neginf=-FAR, posinf=FAR), low, high)
+        finite = np.nan_to_num(log_lik, nan=-FAR, neginf=-FAR, posinf=FAR)
+        anchor = 0.0 if last.anchor is None else last.anchor
+        terms = np.clip(finite - anchor, low, high)
         return np.asarray(each_record(np.ptp(terms, axis=0)))
 
     def ranked(pool: pd.DataFrame) -> pd.DataFrame:
