@@ -21,18 +21,29 @@ from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, Section, per_cent, shown, to_spread
 from dpbayes.pages.verdict import (
+    ERRORS,
     Comparison,
     chance_of_shares,
     lost_distance,
+    means,
     of_column,
+    of_data_sets,
     over_data_sets,
     verdict,
+    worst_correlations,
     worst_pairs,
 )
-from dpbayes.report.whole import BINS, Whole, bounds_of, joint_utility, risk, tables_of
+from dpbayes.report.whole import (
+    BINS,
+    Whole,
+    bounds_of,
+    correlations,
+    joint_utility,
+    risk,
+    tables_of,
+)
 from dpbayes.schema import Column, Schema
 
-LOST = 0.5  # interval overlap below which a coefficient is reported
 Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
@@ -77,7 +88,7 @@ class _Measured:
         columns: measures of ``utility`` by column.
         pairs: see ``pair_grids``.
         fits: regressions by formula; see ``fitted``.
-        outcomes: comparison of each column, pair and coefficient.
+        outcomes: comparison of each column, pair, correlation and coefficient.
     """
 
     columns: Mapping[str, Mapping[str, Any]]
@@ -91,20 +102,24 @@ def sections(
 ) -> list[Section]:
     """Sections on utility and disclosure risk, with a verdict on all data sets at the top.
 
-    Figures and tables are of the first data set.
+    Distances are means over the data sets; pictures of columns, distances of the whole table and
+    attacks are of the first one.
     """
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
-    first = _measured(whole, question.formulas)
-    of_each, total = [first.outcomes], statement["datasets"] - 1
+    measured, total = [_measured(whole, question.formulas)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:
-            of_each.append(_measured(other, question.formulas, gaps=True).outcomes)
+            measured.append(_measured(other, question.formulas, gaps=True))
             done()
-    outcomes = over_data_sets(of_each)
-    page_sections = [verdict(outcomes), _columns(whole, first), _together(whole, first, outcomes)]
+    outcomes = over_data_sets([of.outcomes for of in measured])
+    page_sections = [
+        verdict(outcomes),
+        _columns(whole, measured),
+        _together(whole, [of.pairs for of in measured], outcomes),
+    ]
     if question.formulas:
-        page_sections.append(_regressions(first.fits))
+        page_sections.append(_regressions([of.fits for of in measured]))
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         key_names = ", ".join(question.keys)
@@ -140,6 +155,7 @@ def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _
     outcomes = [o for name, of in columns.items() for o in of_column(name, of, *sizes)]
     pairs = pair_grids(whole)
     outcomes += _pair_outcomes(whole.schema, *pairs)
+    outcomes += _correlation_outcomes(whole)
     fits = {}
     for formula in formulas:
         with contextlib.suppress(InferenceError) if gaps else contextlib.nullcontext():
@@ -148,20 +164,20 @@ def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _
     return _Measured(columns, pairs, fits, outcomes)
 
 
-def _columns(whole: Whole, measured: _Measured) -> Section:
+def _columns(whole: Whole, measured: Sequence[_Measured]) -> Section:
     """Section on each column by itself."""
     rows, pictures = [], []
-    for name, measures in measured.columns.items():
+    for name in measured[0].columns:
         column, ours, theirs = whole.schema[name], whole.weighed[name], whole.synthetic[name]
-        means = [_centre(column, measures[key], ours) for key in ("original", "synthetic")]
-        share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
+        measures = means([of.columns[name] for of in measured])
+        both = measures["original"], measures["synthetic"]
         rows.append(
             [
                 column.title,
                 None if column.type == "binary" else _short(measures.get("max_ecdf")),
                 _short(measures.get("total_variation")),
-                *means,
-                *share,
+                *(_centre(column, of, ours) for of in both),
+                *(f"{of['missing']:.1%}" if column.optional else "" for of in both),
             ]
         )
         pictures.append(
@@ -178,9 +194,12 @@ def _columns(whole: Whole, measured: _Measured) -> Section:
     ]  # fmt: skip
     if not any(column.optional for column in whole.schema.columns.values()):
         head, rows = head[:-2], [row[:-2] for row in rows]
-    table = PageTable("Distance of each column, on the first data set", head, rows).filled()
+    caption = "Distance of each column" + of_data_sets(len(measured))
+    table = PageTable(caption, head, rows).filled()
     public = [name for name, column in whole.schema.columns.items() if column.public]
     text = [f"Public columns are released as they are: {', '.join(public)}."] if public else []
+    if len(measured) > 1:
+        text.append("Pictures show the first data set.")
     return Section("Columns one by one", text, pictures=pictures, tables=[table])
 
 
@@ -231,14 +250,43 @@ def _pair_outcomes(
     return outcomes
 
 
-def _together(whole: Whole, measured: _Measured, outcomes: Sequence[Comparison]) -> Section:
+def _correlation_outcomes(whole: Whole) -> list[Comparison]:
+    """Comparisons of the correlations that are not public."""
+    outcomes = []
+    for row in correlations(whole).to_dict("records"):
+        first, second, value = row["first"], row["second"], float(row["records"])
+        if whole.schema[first].public and whole.schema[second].public:
+            continue
+        outcomes.append(
+            Comparison(
+                "correlation",
+                f"{first}, {second}",
+                (float(row["synthetic"] - value),),
+                float(row["error"]),
+                _lost_correlation(f"Correlation of `{first}` and `{second}`", value),
+                value,
+            )
+        )
+    return outcomes
+
+
+def _lost_correlation(what: str, value: float) -> Callable[[Sequence[float]], str]:
+    """Text of a lost correlation, given its difference in each data set."""
+    return lambda distances: f"{what}: {value + np.mean(distances):.3f} in place of {value:.3f}"
+
+
+def _together(
+    whole: Whole,
+    pairs: Sequence[tuple[Sequence[str], Floats, Floats]],
+    outcomes: Sequence[Comparison],
+) -> Section:
     """Section on one, two and three columns at a time, and on all together."""
-    names, grid, _ = measured.pairs
+    names, grid = pairs[0][0], np.mean([of[1] for of in pairs], axis=0)
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
         figures.pairs(names, grid),
-        f"Total variation distance of every two columns. The largest, {grid[i, j]:.3f}, is of "
-        f"{names[i]} and {names[j]}.",
+        f"Total variation distance of every two columns{of_data_sets(len(pairs))}. The largest, "
+        f"{grid[i, j]:.3f}, is of {names[i]} and {names[j]}.",
         f"Numbers in about {BINS} bins with equally many records; one column alone on the "
         "diagonal.",
     )
@@ -249,34 +297,37 @@ def _together(whole: Whole, measured: _Measured, outcomes: Sequence[Comparison])
         "Marginal and conditional distances are sums of squared differences of shares: of the "
         "levels of a column, and of the same at each level of another column.",
     ]
-    tables = [PageTable.of("Distances of the whole table", joint_utility(whole))]
-    if any(outcome.kind == "pair" for outcome in outcomes):
-        tables.insert(0, worst_pairs(outcomes))
+    first = ", first data set" if len(pairs) > 1 else ""
+    every = PageTable.of(f"Distances of the whole table{first}", joint_utility(whole))
+    worst = [worst_pairs(outcomes), worst_correlations(outcomes)]
+    tables = [table for table in (*worst, every) if table.rows]
     return Section("Columns together", text, pictures=[picture], tables=tables)
 
 
-def _regressions(by_formula: Mapping[str, Fits]) -> Section:
-    """Section that compares regressions on the records and on the first data set."""
+def _regressions(of_each: Sequence[Mapping[str, Fits]]) -> Section:
+    """Section that compares regressions on the records and on the data sets."""
     pictures, tables, missed = [], [], []
-    for formula, fits in by_formula.items():
-        names, ours, theirs = fits
-        table = coefficients(fits)
-        few = table.loc[table["interval overlap"] < LOST, "coefficient"]
-        if len(few):
-            missed.append(f"{formula}: {', '.join(few)}")
-        tables.append(PageTable.of(f"{formula} (least squares)", table))
+    for formula, (names, ours, _) in of_each[0].items():
+        fits = [by_formula[formula][2] for by_formula in of_each if formula in by_formula]
+        theirs = np.mean([of[0] for of in fits], axis=0), np.mean([of[1] for of in fits], axis=0)
+        table = coefficients((names, ours, theirs))
+        apart = np.abs(theirs[0] - ours[0]) > ERRORS * ours[1]
+        if apart.any():
+            missed.append(f"{formula}: {', '.join(table.loc[apart, 'coefficient'])}")
+        caption = f"{formula} (least squares{of_data_sets(len(fits))})"
+        tables.append(PageTable.of(caption, table))
         figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
         mean = table["interval overlap"].mean()
         text = f"Coefficients of {formula}; mean overlap of 95% intervals {mean:.2f}."
         pictures.append(Picture.of(figure, text, text))
     note = (
-        "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
+        "Intervals of a synthetic data set leave out what noise and synthesis add; overlap is of "
         "95% intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
         "missing value in a regression are left out of it."
     )
     texts = [note]
     if missed:
-        texts.append(f"Intervals overlap by less than {LOST:.0%}: {'; '.join(missed)}.")
+        texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
     return Section("Regressions", texts, pictures=pictures, tables=tables)
 
 

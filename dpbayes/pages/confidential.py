@@ -20,7 +20,7 @@ from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Page, PageTable, Picture, Section
 from dpbayes.pages.readers import data_set, notes, statement_of
-from dpbayes.pages.verdict import of_column, over_data_sets, verdict
+from dpbayes.pages.verdict import means, of_column, of_data_sets, over_data_sets, verdict
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
@@ -117,19 +117,20 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
     tables, sections = [], []
     if content is not None:
         measures: Mapping[str, Any] = json.loads(content)
-        columns: Mapping[str, Any] = next(iter(measures.values()), {})
         unclamped = measures.get(UNCLAMPED)
+        sets = [of for name, of in measures.items() if name.startswith(DATA_SET)]
+        names = sets[0] if sets else {}
+        columns = {name: means([of[name] for of in sets]) for name in names}
         rows = [
             [name, column.get("max_ecdf"), column.get("total_variation")]
             + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
             for name, column in columns.items()
         ]
-        sets = [of for name, of in measures.items() if name.startswith(DATA_SET)]
         sections += _verdict_on(sets, statement)
         head = ["column", "largest ECDF difference", "total variation"]
         if unclamped is not None:
             head.append("the unclamped fit's")
-        title = "Distance of each column, on the first data set"
+        title = "Distance of each column" + of_data_sets(len(sets))
         tables.append(PageTable(title, head, rows).filled())
     hint = (
         "Given `records` and a `schema`, this page compares whole tables, regressions (`formula`) "

@@ -17,10 +17,15 @@ NEAR = 0.02  # a distance that is held whatever the number of rows
 BY_CHANCE = (
     1.5  # allowed distance, relative to the mean one of another sample; about its 95 % point
 )
-ERRORS = 2.0  # allowed difference of a coefficient, in standard errors of the records'
-MOST_OF_A_KIND = 4  # columns, pairs and coefficients that the verdict lists, of each
-WORST_PAIRS = 10
-KINDS = {"column": "columns", "pair": "pairs of columns", "coefficient": "coefficients"}
+ERRORS = 2.0  # allowed difference of a coefficient or correlation, in standard errors
+MOST_OF_A_KIND = 4  # columns, pairs, correlations and coefficients that the verdict lists, of each
+FEWEST, MOST = 10, 40  # pairs in a table of the worst: those that are lost
+KINDS = {
+    "column": "columns",
+    "pair": "pairs of columns",
+    "correlation": "correlations",
+    "coefficient": "coefficients",
+}
 
 
 @dataclass(frozen=True)
@@ -30,22 +35,24 @@ class Comparison:
     Attributes:
         kind: a key of ``KINDS``.
         name: the column, the pair or the coefficient.
-        distances: largest differences of ECDFs, total variations, or differences in standard
-            errors, with their sign; shape (data sets,).
+        distances: largest differences of ECDFs or total variations; with their sign, differences
+            of correlations, or of coefficients in standard errors; shape (data sets,).
         chance: mean distance of another sample of the population from the records, for a column
-            or a pair.
+            or a pair; standard error of the difference, for a correlation.
         lost: text on the distances, if they are too large.
+        value: the records' correlation.
     """
 
-    kind: Literal["column", "pair", "coefficient"]
+    kind: Literal["column", "pair", "correlation", "coefficient"]
     name: str
     distances: tuple[float, ...]
     chance: float = 0.0
     lost: Callable[[Sequence[float]], str] = str
+    value: float = 0.0
 
     @property
     def distance(self) -> float:
-        """Mean over the data sets; of a coefficient, the distance of the mean."""
+        """Mean over the data sets; of a coefficient or correlation, the distance of the mean."""
         return abs(float(np.mean(self.distances)))
 
     @property
@@ -53,7 +60,8 @@ class Comparison:
         """The distance, relative to the largest one that is held."""
         if self.kind == "coefficient":
             return self.distance / ERRORS
-        return self.distance / max(NEAR, BY_CHANCE * self.chance)
+        allowed = ERRORS if self.kind == "correlation" else BY_CHANCE
+        return self.distance / max(NEAR, allowed * self.chance)
 
     @property
     def text(self) -> str:
@@ -68,6 +76,20 @@ def over_data_sets(outcomes: Sequence[Sequence[Comparison]]) -> list[Comparison]
         key = (outcome.kind, outcome.name)
         found[key] = (*found.get(key, ()), *outcome.distances)
     return [replace(o, distances=found[o.kind, o.name]) for o in outcomes[0]]
+
+
+def of_data_sets(count: int) -> str:
+    """Words for a caption: figures are means over data sets; empty for one."""
+    return f", means of the {count} data sets" if count > 1 else ""
+
+
+def means(measures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over data sets of the measures of a column (``utility``), for all of the first one."""
+    averaged: dict[str, Any] = {}
+    for key, value in measures[0].items():
+        values = [of[key] for of in measures if key in of]
+        averaged[key] = means(values) if isinstance(value, Mapping) else float(np.mean(values))
+    return averaged
 
 
 def chance_of_ecdf(n: float, synthetic: float) -> float:
@@ -115,7 +137,9 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
             held.append(f"{sum(e <= 1 for e in excess):,} of {len(excess):,} {words}")
     allowed = (
         f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
-        f"same size; a coefficient within {ERRORS:g} standard errors of the records'."
+        f"same size; a correlation up to {NEAR}, or up to {ERRORS:g} standard errors of the "
+        f"difference to such a sample; a coefficient within {ERRORS:g} standard errors of the "
+        "records'."
     )
     if (count := max((len(o.distances) for o in outcomes), default=1)) > 1:
         allowed += f" All are means of the {count} data sets; in brackets the least and largest."
@@ -148,7 +172,28 @@ def lost_distance(what: str, chance: float) -> Callable[[Sequence[float]], str]:
 
 def worst_pairs(outcomes: Sequence[Comparison]) -> PageTable:
     """Table of the pairs that are farthest from what another sample has."""
-    pairs = sorted((o for o in outcomes if o.kind == "pair"), key=lambda o: o.excess, reverse=True)
-    rows = [[o.name, round(o.distance, 3), round(o.chance, 3)] for o in pairs[:WORST_PAIRS]]
+    rows = [[o.name, round(o.distance, 3), round(o.chance, 3)] for o in _worst(outcomes, "pair")]
     head = ["pair", "total variation", "another sample"]
-    return PageTable("Worst pairs of columns", head, rows)
+    return PageTable("Worst pairs of columns" + _of_each(outcomes), head, rows)
+
+
+def worst_correlations(outcomes: Sequence[Comparison]) -> PageTable:
+    """Table of the correlations that are farthest from the records'."""
+    rows = [
+        [o.name, round(o.value, 3), round(o.value + float(np.mean(o.distances)), 3),
+         round(o.chance, 3)]
+        for o in _worst(outcomes, "correlation")
+    ]  # fmt: skip
+    head = ["pair", "records", "synthetic", "standard error of another sample's difference"]
+    return PageTable("Worst correlations" + _of_each(outcomes), head, rows)
+
+
+def _worst(outcomes: Sequence[Comparison], kind: str) -> list[Comparison]:
+    """Comparisons of a kind, the worst first: those that are lost, or a few more."""
+    of_kind = sorted((o for o in outcomes if o.kind == kind), key=lambda o: o.excess, reverse=True)
+    lost = sum(o.excess > 1 for o in of_kind)
+    return of_kind[: min(MOST, max(FEWEST, lost))]
+
+
+def _of_each(outcomes: Sequence[Comparison]) -> str:
+    return of_data_sets(max((len(o.distances) for o in outcomes), default=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -315,29 +316,60 @@ def joint_utility(whole: Whole) -> pd.DataFrame:
     add("conditional distance", [conditional_distance(tables, i, j) for i, j in pairs])
     associations = [association(tables, i, j) for i, j in pairs if i < j]
     add("Cramér's V, difference", [abs(a - b) for a, b in associations])
-    add("correlation, difference", correlations(whole))
+    pairs_of = correlations(whole)
+    add("correlation, difference", (pairs_of["synthetic"] - pairs_of["records"]).abs())
     if whole.schema.survey is None:  # the ratios expect that each row was drawn by itself
         rows.append(("pMSE ratio, logistic", pmse_ratio(tables), np.nan))
         rows.append((f"pMSE ratio, {TREES}", tree_ratio(tables), np.nan))
     return pd.DataFrame(rows, columns=["measure", "mean", "largest"])
 
 
-def correlations(whole: Whole) -> Floats:
-    """Absolute differences of Pearson correlations between the tables, shape (pairs,).
+def correlations(whole: Whole) -> pd.DataFrame:
+    """Pearson correlations in both tables, one row for each pair of ordered columns.
 
-    Pairs are of ordered columns that vary. Ordinal and binary levels count by their number; rows in
-    which either column is missing are left out.
+    Ordinal and binary levels count by their number; rows in which either column is missing are left
+    out. Pairs that do not vary in the records are left out, and have no correlation where they do
+    not vary in the synthetic rows.
+
+    Returns:
+        Columns ``first`` and ``second`` (names), ``records`` and ``synthetic`` (correlations), and
+        ``error``, the standard error of their difference if the synthetic rows were another sample
+        of the population, for any distribution of the two columns.
     """
     names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
-    matrices = []
-    for table in (whole.weighed, whole.synthetic):
-        numbers = {
-            name: table[name].cat.codes.where(table[name].notna())
-            if whole.schema[name].levels
-            else pd.to_numeric(table[name])
-            for name in names
-        }
-        matrices.append(pd.DataFrame(numbers, dtype=float).corr().to_numpy())
-    pairs = np.triu_indices(len(names), 1)
-    difference = np.abs(matrices[0] - matrices[1])[pairs] if names else np.empty(0)
-    return np.asarray(difference[~np.isnan(difference)])
+    ours, theirs = (
+        {name: _numbers(whole.schema[name], table[name]) for name in names}
+        for table in (whole.weighed, whole.synthetic)
+    )
+    rows = []
+    for first, second in itertools.combinations(names, 2):
+        value, sd, share = _correlation(ours[first], ours[second])
+        synthetic, _, other_share = _correlation(theirs[first], theirs[second])
+        if not math.isnan(value):
+            sizes = whole.size * share, max(1.0, len(whole.synthetic) * other_share)
+            error = sd * math.sqrt(1 / sizes[0] + 1 / sizes[1])
+            rows.append((first, second, value, np.nan_to_num(synthetic), error))
+    return pd.DataFrame(rows, columns=["first", "second", "records", "synthetic", "error"])
+
+
+def _numbers(column: Column, values: pd.Series) -> Floats:
+    """Values as numbers, levels by their number; nan where missing."""
+    if column.levels:
+        values = values.cat.codes.where(values.notna())
+    return pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
+
+
+def _correlation(x: Floats, y: Floats) -> tuple[float, float, float]:
+    """Pearson correlation, the sd of its influence function, and the share of complete pairs.
+
+    The correlation is nan where a column does not vary.
+    """
+    pairs = np.stack([x, y])
+    complete = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    share = complete.shape[1] / max(1, len(x))
+    if not complete.size or not np.ptp(complete, axis=1).all():
+        return math.nan, 0.0, share
+    z = (complete.T - complete.mean(axis=1)) / complete.std(axis=1)
+    products = z.prod(axis=1)
+    value = float(products.mean())
+    return value, float(np.std(products - value * (z**2).sum(axis=1) / 2)), share

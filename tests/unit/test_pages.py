@@ -35,6 +35,7 @@ from dpbayes.pages.verdict import (
     lost_distance,
     over_data_sets,
     verdict,
+    worst_correlations,
     worst_pairs,
 )
 from dpbayes.report.whole import stated
@@ -156,11 +157,14 @@ def test_what_the_confidential_page_shows(out):
     text = " ".join(page.text)
     assert "CONFIDENTIAL: computed from the records" in text
     titles = ("Verdict", "Columns one by one", "Columns together", "Worst pairs of columns",
-              "Regressions", "Disclosure risk", "What is protected", "How it was made")  # fmt: skip
+              "Worst correlations", "Regressions", "Disclosure risk", "What is protected",
+              "How it was made")  # fmt: skip
     places = [text.rindex(title) for title in titles]
     assert places == sorted(places)
     assert re.search(
-        r"Held: \d of 4 columns, \d of 6 pairs of columns, \d of 1 coefficients\.", text
+        r"Held: \d of 4 columns, \d of 6 pairs of columns, \d of 3 correlations, "
+        r"\d of 1 coefficients\.",
+        text,
     )
     assert "All are means of the 3 data sets;" in text
     assert "No ledger accounts for this release" in text
@@ -460,16 +464,26 @@ def test_the_verdict_ranks_what_is_lost():
             Comparison("pair", f"p{k}", (0.1 + 0.01 * k,), 0.01, f"pair {k}".format)
             for k in range(20)
         ],
+        Comparison("correlation", "q", (0.05, 0.03), 0.02, "correlation q".format, 0.5),
+        Comparison("correlation", "r", (-0.11, -0.07), 0.03, "correlation r".format, 0.5),
         Comparison("coefficient", "x", (-1.9,), lost="slope x".format),
         Comparison("coefficient", "z", (-90.0,), lost="slope z".format),
     ]
     section = verdict(comparisons)
     assert section.text[0] == (
-        "Held: 1 of 2 columns, 0 of 20 pairs of columns, 1 of 2 coefficients."
+        "Held: 1 of 2 columns, 0 of 20 pairs of columns, 1 of 2 correlations, 1 of 2 coefficients."
     )
-    assert section.points == ["slope z", "pair 19", "pair 18", "pair 17", "pair 16", "column b"]
-    assert section.text[-1] == "Lost, the worst first (6 of 22):"
-    assert [row[0] for row in worst_pairs(comparisons).rows] == [f"p{k}" for k in range(19, 9, -1)]
+    assert section.points == [
+        "slope z", "pair 19", "pair 18", "pair 17", "pair 16", "column b", "correlation r",
+    ]  # fmt: skip
+    assert section.text[-1] == "Lost, the worst first (7 of 23):"
+    rows = worst_pairs(comparisons).rows
+    assert [row[0] for row in rows] == [f"p{k}" for k in range(19, -1, -1)]  # all that are lost
+    held = [Comparison("pair", f"p{k}", (0.001 * k,)) for k in range(12)]
+    assert [row[0] for row in worst_pairs(held).rows] == [f"p{k}" for k in range(11, 1, -1)]
+    assert worst_correlations(comparisons).rows == [
+        ["r", 0.5, 0.41, 0.03], ["q", 0.5, 0.54, 0.02],
+    ]  # fmt: skip
     assert verdict(comparisons[:1]).text[-1] == "Nothing is lost by these measures."
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.report.whole import Whole, joint_utility, tables_of
+from dpbayes.report.whole import Whole, correlations, joint_utility, tables_of
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -53,3 +53,41 @@ def test_columns_without_a_value_or_with_one_have_one_bin():
     records = pd.DataFrame({"pay": [5] * 4, "rate": [np.nan] * 4, "sex": list("fmfm")})
     tables = tables_of(Whole.of(SCHEMA, records, records.assign(pay=[5, 6, 7, 8], rate=1.0)))
     assert [len(tables.shares(k)[0]) for k in range(3)] == [1, 2, 2]
+
+
+def test_correlations_are_pearsons_and_their_errors_those_of_other_samples():
+    """Also with missing values; the sd of 400 differences, uncertain by 3.5 %, within 15 %."""
+
+    def people(rng, n=1000):
+        pay = rng.gamma(2, 10_000, n)
+        rate = np.where(rng.random(n) < 0.2, np.nan, pay / 10_000 + rng.exponential(1, n))
+        return pd.DataFrame(
+            {
+                "pay": pay.round(),
+                "rate": rate.round(2),
+                "sex": np.where(pay > rng.gamma(2, 10_000, n), "m", "f"),
+            }
+        )
+
+    rng = np.random.default_rng(1)
+    tables = [correlations(Whole.of(SCHEMA, people(rng), people(rng))) for _ in range(400)]
+    first = tables[0]
+    assert list(zip(first["first"], first["second"], strict=True)) == [
+        ("pay", "rate"), ("pay", "sex"), ("rate", "sex"),
+    ]  # fmt: skip
+    records = people(np.random.default_rng(1)).assign(sex=lambda data: data["sex"] == "m")
+    expected = records.astype(float).corr().to_numpy()[np.triu_indices(3, 1)]
+    assert first["records"].to_numpy() == pytest.approx(expected)
+    differences = np.stack([of["synthetic"] - of["records"] for of in tables])
+    errors = np.stack([of["error"] for of in tables]).mean(axis=0)
+    assert errors == pytest.approx(differences.std(axis=0), rel=0.15)
+
+
+def test_a_column_that_does_not_vary_has_no_correlation():
+    records = skewed().assign(sex=lambda data: np.where(data["pay"] > 0, "m", "f"))
+    one = correlations(Whole.of(SCHEMA, records, records.assign(sex="m")))
+    assert len(one) == 3
+    pay_and_sex = one.set_index(["first", "second"]).loc[("pay", "sex")]
+    assert pay_and_sex["records"] > 0.3
+    assert pay_and_sex["synthetic"] == 0
+    assert len(correlations(Whole.of(SCHEMA, records.assign(sex="m"), records))) == 1
