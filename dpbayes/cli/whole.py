@@ -101,8 +101,9 @@ def utility(
 
     The figure shows every pair of columns. The output is confidential.
     """
-    from dpbayes.pages.comparison import coefficients, fitted, pair_grids
+    from dpbayes.pages.comparison import pair_grids
     from dpbayes.pages.figures import pairs
+    from dpbayes.pages.regressions import compared
     from dpbayes.report.whole import TREES, Whole, contingency, joint_utility
 
     kind = kind_of(figure)
@@ -114,7 +115,7 @@ def utility(
         show_values=show_values,
     )
     measures = joint_utility(whole)
-    tables = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
+    tables = [(text, compared(whole, text).coefficients()) for text in formula or ()]
     tables += [(text, contingency(whole, names_of(text))) for text in table or ()]
     _say(measures)
     if declared.survey is not None:

@@ -17,7 +17,7 @@ from dpbayes.formula.columns import Columns, matrix_of
 from dpbayes.formula.groups import GroupColumn, group_data, ordered
 from dpbayes.formula.terms import Domain, Factors, columns_used
 from dpbayes.formula.text import parse, quoted
-from dpbayes.formula.tree import GroupTerm, Node, outcomes_in
+from dpbayes.formula.tree import GroupTerm, Node, outcomes_in, text_of
 from dpbayes.schema import Column, Schema
 
 MOST_GROUPS = 100_000  # most groups of a term that combines the levels of several columns
@@ -252,6 +252,20 @@ def columns_of(formula: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     by = [name for group in parsed.groups for name in group.by]
     used = columns_used(f"formula {quoted(formula)}", terms)
     return outcomes_in(parsed.outcome), tuple(dict.fromkeys((*used, *by)))
+
+
+def without_groups(formula: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Return the text of a formula without its group terms, and the columns of each of these.
+
+    Raises:
+        SchemaError: the text is not a formula.
+    """
+    parsed = parse(formula)
+    if not parsed.groups:
+        return formula, ()
+    terms = [":".join(map(text_of, term)) for term in parsed.terms if term]
+    plain = f"{text_of(parsed.outcome)} ~ {' + '.join(terms) or '1'}"
+    return plain, tuple(dict.fromkeys(group.by for group in parsed.groups))
 
 
 class DataFormula:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats
-from dpbayes.core.errors import InferenceError
+from dpbayes.core.errors import DpbayesError
 from dpbayes.core.lazy import pd
 from dpbayes.engines.progress import progress_of
-from dpbayes.evaluate.utility import interval_overlap, utility
-from dpbayes.inference.regressions import formula_fit
-from dpbayes.pages import figures
-from dpbayes.pages.page import PageTable, Picture, Section, per_cent, shown, to_spread
+from dpbayes.evaluate.utility import utility
+from dpbayes.pages import figures, regressions
+from dpbayes.pages.page import PageTable, Picture, Section, per_cent, to_spread
+from dpbayes.pages.regressions import Compared
 from dpbayes.pages.verdict import (
-    ERRORS,
     Comparison,
     chance_of_shares,
     lost_distance,
@@ -43,8 +40,6 @@ from dpbayes.report.whole import (
     tables_of,
 )
 from dpbayes.schema import Column, Schema
-
-Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -87,13 +82,13 @@ class _Measured:
     Attributes:
         columns: measures of ``utility`` by column.
         pairs: see ``pair_grids``.
-        fits: regressions by formula; see ``fitted``.
+        fits: regressions by formula.
         outcomes: comparison of each column, pair, correlation and coefficient.
     """
 
     columns: Mapping[str, Mapping[str, Any]]
     pairs: tuple[tuple[str, ...], Floats, Floats]
-    fits: Mapping[str, Fits]
+    fits: Mapping[str, Compared]
     outcomes: Sequence[Comparison]
 
 
@@ -107,10 +102,12 @@ def sections(
     """
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
-    measured, total = [_measured(whole, question.formulas)], statement["datasets"] - 1
+    formulas = {**dict.fromkeys(regressions.released(statement), False)}
+    formulas |= dict.fromkeys(question.formulas, True)  # those that are asked for must be fitted
+    measured, total = [_measured(whole, formulas)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:
-            measured.append(_measured(other, question.formulas, gaps=True))
+            measured.append(_measured(other, dict.fromkeys(measured[0].fits, False)))
             done()
     outcomes = over_data_sets([of.outcomes for of in measured])
     page_sections = [
@@ -118,8 +115,8 @@ def sections(
         _columns(whole, measured),
         _together(whole, [of.pairs for of in measured], outcomes),
     ]
-    if question.formulas:
-        page_sections.append(_regressions([of.fits for of in measured]))
+    if measured[0].fits:
+        page_sections.append(regressions.section([of.fits for of in measured]))
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         key_names = ", ".join(question.keys)
@@ -139,12 +136,12 @@ def sections(
     return page_sections
 
 
-def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _Measured:
+def _measured(whole: Whole, formulas: Mapping[str, bool]) -> _Measured:
     """Compare a data set with the records.
 
     Args:
-        gaps: leave out a regression that cannot be fitted to this data set, or that has other
-            coefficients there.
+        formulas: regressions; False for one that is left out where it cannot be fitted to this
+            data set, or has other coefficients there.
     """
     sizes = whole.size, len(whole.synthetic)
     columns = {
@@ -157,10 +154,10 @@ def _measured(whole: Whole, formulas: Sequence[str], *, gaps: bool = False) -> _
     outcomes += _pair_outcomes(whole.schema, *pairs)
     outcomes += _correlation_outcomes(whole)
     fits = {}
-    for formula in formulas:
-        with contextlib.suppress(InferenceError) if gaps else contextlib.nullcontext():
-            fits[formula] = fitted(whole, formula)
-            outcomes += _coefficient_outcomes(formula, fits[formula])
+    for formula, needed in formulas.items():
+        with contextlib.nullcontext() if needed else contextlib.suppress(DpbayesError):
+            fits[formula] = regressions.compared(whole, formula)
+            outcomes += fits[formula].outcomes
     return _Measured(columns, pairs, fits, outcomes)
 
 
@@ -302,103 +299,3 @@ def _together(
     worst = [worst_pairs(outcomes), worst_correlations(outcomes)]
     tables = [table for table in (*worst, every) if table.rows]
     return Section("Columns together", text, pictures=[picture], tables=tables)
-
-
-def _regressions(of_each: Sequence[Mapping[str, Fits]]) -> Section:
-    """Section that compares regressions on the records and on the data sets."""
-    pictures, tables, missed = [], [], []
-    for formula, (names, ours, _) in of_each[0].items():
-        fits = [by_formula[formula][2] for by_formula in of_each if formula in by_formula]
-        theirs = np.mean([of[0] for of in fits], axis=0), np.mean([of[1] for of in fits], axis=0)
-        table = coefficients((names, ours, theirs))
-        apart = np.abs(theirs[0] - ours[0]) > ERRORS * ours[1]
-        if apart.any():
-            missed.append(f"{formula}: {', '.join(table.loc[apart, 'coefficient'])}")
-        caption = f"{formula} (least squares{of_data_sets(len(fits))})"
-        tables.append(PageTable.of(caption, table))
-        figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
-        mean = table["interval overlap"].mean()
-        text = f"Coefficients of {formula}; mean overlap of 95% intervals {mean:.2f}."
-        pictures.append(Picture.of(figure, text, text))
-    note = (
-        "Intervals of a synthetic data set leave out what noise and synthesis add; overlap is of "
-        "95% intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
-        "missing value in a regression are left out of it."
-    )
-    texts = [note]
-    if missed:
-        texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
-    return Section("Regressions", texts, pictures=pictures, tables=tables)
-
-
-def _coefficient_outcomes(formula: str, fits: Fits) -> list[Comparison]:
-    """Outcomes of the coefficients of a regression."""
-    names, (ours, errors), (theirs, _) = fits
-    outcomes = []
-    for name, value, error, synthetic in zip(names, ours, errors, theirs, strict=True):
-        if name == "Intercept" and len(names) > 1:  # it follows from the others
-            continue
-        distance = float((synthetic - value) / error) if error > 0 else 0.0
-        lost = _lost_coefficient(f"Regression `{formula}`, {name}", float(value), float(error))
-        named = f"{name} in {formula}"
-        outcomes.append(Comparison("coefficient", named, (distance,), lost=lost))
-    return outcomes
-
-
-def _lost_coefficient(what: str, value: float, error: float) -> Callable[[Sequence[float]], str]:
-    """Text of a lost coefficient, given its distance in standard errors in each data set."""
-
-    def text(distances: Sequence[float]) -> str:
-        mean = float(np.mean(distances))
-        return (
-            f"{what}: {shown(value + mean * error)} in place of {shown(value)}, "
-            f"{shown(abs(mean))} standard errors apart"
-        )
-
-    return text
-
-
-def fitted(whole: Whole, formula: str) -> Fits:
-    """Fit a regression to records and to synthetic rows.
-
-    Returns:
-        Names of the coefficients; coefficients and standard errors of the records; and those of the
-        synthetic rows.
-    Raises:
-        InferenceError: a regression cannot be fitted, or has other coefficients on one table.
-    """
-    fit = formula_fit(formula)
-    names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
-    ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
-    synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
-    if names != synthetic_names:
-        raise InferenceError(
-            f"{formula!r} has other coefficients on synthetic rows than on the records: a "
-            "level is missing in one of them."
-        )
-    return names, ours, theirs
-
-
-def coefficients(fits: Fits) -> pd.DataFrame:
-    """Table of coefficients on records and on synthetic rows, with 95 % interval overlap."""
-    names, ours, theirs = fits
-    return pd.DataFrame(
-        {
-            "coefficient": names, "records": ours[0], "se": ours[1], "synthetic": theirs[0],
-            "se, synthetic": theirs[1], "interval overlap": interval_overlap(ours, theirs),
-        }
-    )  # fmt: skip
-
-
-def _fitted(
-    fit: Callable[[pd.DataFrame], Any], schema: Schema, data: pd.DataFrame
-) -> tuple[list[str], tuple[Floats, Floats]]:
-    plain = data.astype({n: object for n in data if schema[str(n)].levels})
-    with warnings.catch_warnings():  # the section says what is left out
-        for kind in (UserWarning, RuntimeWarning):
-            warnings.simplefilter("ignore", kind)
-        result = fit(plain)
-    return [str(name) for name in result.params.index], (
-        np.asarray(result.params, dtype=float),
-        np.asarray(result.bse, dtype=float),
-    )

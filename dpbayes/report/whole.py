@@ -338,7 +338,7 @@ def correlations(whole: Whole) -> pd.DataFrame:
     """
     names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
     ours, theirs = (
-        {name: _numbers(whole.schema[name], table[name]) for name in names}
+        {name: numbers_of(whole.schema[name], table[name]) for name in names}
         for table in (whole.weighed, whole.synthetic)
     )
     rows = []
@@ -352,8 +352,8 @@ def correlations(whole: Whole) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["first", "second", "records", "synthetic", "error"])
 
 
-def _numbers(column: Column, values: pd.Series) -> Floats:
-    """Values as numbers, levels by their number; nan where missing."""
+def numbers_of(column: Column, values: pd.Series) -> Floats:
+    """Values of an ordered column as numbers, levels by their number; nan where missing."""
     if column.levels:
         values = values.cat.codes.where(values.notna())
     return pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)

@@ -170,6 +170,20 @@ def test_what_the_confidential_page_shows(out):
     assert "No ledger accounts for this release" in text
 
 
+def test_regressions_that_the_release_keeps_are_compared_unasked(out, tmp_path):
+    """One that cannot be fitted is left out then, and refused where it is asked for."""
+    folder = shutil.copytree(out, tmp_path / "out")
+    file = folder / "release" / "guarantee.json"
+    statement = json.loads(file.read_text())
+    statement["settings"]["keep"] = ["wage ~ age", "wage ~ nobody"]
+    file.write_text(json.dumps(statement))
+    text = " ".join(Read(confidential_page(folder, question())).text)
+    assert "wage ~ age (least squares, means of the 3 data sets)" in text
+    assert "wage ~ nobody (" not in text
+    with pytest.raises(InferenceError, match="nobody"):
+        confidential_page(folder, question(formulas=["wage ~ nobody"]))
+
+
 def test_files_that_the_release_left_have_a_verdict_on_columns(out):
     text = " ".join(Read(confidential_page(out)).text)
     assert re.search(r"Held: \d of 4 columns\.", text)

@@ -1,0 +1,285 @@
+"""Regressions and groups on the confidential page: the records beside the synthetic rows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import InferenceError, SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.evaluate.utility import interval_overlap
+from dpbayes.formula.formula import columns_of, without_groups
+from dpbayes.inference.regressions import formula_fit
+from dpbayes.pages import figures
+from dpbayes.pages.page import PageTable, Picture, Section, shown
+from dpbayes.pages.verdict import ERRORS, Comparison, of_data_sets
+from dpbayes.report.whole import Whole, numbers_of
+from dpbayes.schema import Schema
+
+MODELS = {"ols": "least squares", "logit": "logistic", "ordinal": "proportional odds"}
+FEWEST_GROUPS = 3  # whose means have a variance that says something
+Estimates = tuple[Floats, Floats]  # values and standard errors
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far the means of an outcome differ between groups, by analysis of variance.
+
+    Attributes:
+        groups: number of groups.
+        variance: variance of the groups' means that sampling within groups does not explain.
+        error: its standard error.
+        means: mean of each group.
+
+    Searle, Casella and McCulloch (1992), Variance Components, chapter 3, have the estimator for
+    groups of unequal sizes; the standard error is that of normal outcomes in groups of their usual
+    size.
+    """
+
+    groups: int
+    variance: float
+    error: float
+    means: pd.Series
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation between groups, 0 if sampling explains all differences."""
+        return _sd(self.variance)
+
+    @classmethod
+    def of(cls, values: Floats, groups: pd.Series, size: float) -> Spread | None:
+        """Estimate the spread; None for too few groups, or one record in each.
+
+        Args:
+            values: the outcome as numbers, shape (n,); nan where it is missing.
+            groups: group of each row.
+            size: number of rows that these are worth.
+        """
+        table = pd.DataFrame({"y": values, "group": groups.to_numpy()}).dropna()
+        parts = table.groupby("group")["y"].agg(["size", "mean"])
+        n, count = len(table), len(parts)
+        if count < FEWEST_GROUPS or n <= count:
+            return None
+        between = float((parts["size"] * (parts["mean"] - table["y"].mean()) ** 2).sum())
+        within = max(0.0, float(((table["y"] - table["y"].mean()) ** 2).sum()) - between)
+        between, within = between / (count - 1), within / (n - count)
+        usual = (n - float((parts["size"] ** 2).sum()) / n) / (count - 1)  # rows of a group
+        error = math.sqrt(2 * (between**2 / (count - 1) + within**2 / (n - count))) / usual
+        return cls(
+            count, (between - within) / usual, error * math.sqrt(len(values) / size), parts["mean"]
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A regression and the groups of its formula, on the records and on a synthetic table.
+
+    Attributes:
+        formula: text of the formula, without group terms.
+        model: a key of ``MODELS``.
+        names: names of the coefficients.
+        ours, theirs: coefficients and standard errors of the records, and of the synthetic rows.
+        spreads: by the columns of a grouping, the outcome's spread in both tables.
+        outcome: name of the outcome.
+    """
+
+    formula: str
+    model: str
+    names: list[str]
+    ours: Estimates
+    theirs: Estimates
+    spreads: Mapping[tuple[str, ...], tuple[Spread, Spread]]
+    outcome: str
+
+    def coefficients(self) -> pd.DataFrame:
+        """Table of coefficients in both tables, with 95 % interval overlap."""
+        return _coefficients(self.names, self.ours, self.theirs)
+
+    @property
+    def outcomes(self) -> list[Comparison]:
+        """Comparison of each coefficient, and of the spread between groups."""
+        named = [
+            (f"Regression `{self.formula}`, {name}", name, value, error, synthetic)
+            for name, value, error, synthetic in zip(
+                self.names, *self.ours, self.theirs[0], strict=True
+            )
+            if name != "Intercept" or len(self.names) == 1  # it follows from the others
+        ]
+        outcomes = []
+        for what, name, value, error, synthetic in named:
+            apart = float((synthetic - value) / error) if error > 0 else 0.0
+            lost = _lost(what, float(value), float(error))
+            title = f"{name} in {self.formula}"
+            outcomes.append(Comparison("coefficient", title, (apart,), lost=lost))
+        for by, (ours, theirs) in self.spreads.items():
+            apart = (theirs.variance - ours.variance) / ours.error if ours.error > 0 else 0.0
+            title = f"sd of {self.outcome} between groups of {', '.join(by)}"
+            lost = _lost(title[0].upper() + title[1:], ours.variance, ours.error, _sd)
+            outcomes.append(Comparison("coefficient", title, (apart,), lost=lost))
+        return outcomes
+
+
+def released(statement: Mapping[str, Any]) -> list[str]:
+    """Formulas of a release's own model, or of the regressions that it keeps."""
+    settings = statement.get("settings", {})
+    keep = settings.get("keep", ())
+    texts = [settings.get("formula"), *(keep if isinstance(keep, list) else ())]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def compared(whole: Whole, formula: str) -> Compared:
+    """Fit a regression to records and to synthetic rows, and compare the groups of its formula.
+
+    A column of two levels has a logistic regression, one of ordered levels proportional odds.
+
+    Raises:
+        InferenceError: a regression cannot be fitted, or has other coefficients on one table.
+        SchemaError: a column is not declared.
+    """
+    try:
+        plain, by = without_groups(formula)
+        left, _ = columns_of(plain)
+    except SchemaError as error:
+        raise InferenceError(str(error)) from None
+    known = [name for name in left if name in whole.schema.columns]
+    kind = whole.schema[known[0]].type if len(known) == len(left) == 1 else None
+    model = "logit" if kind == "binary" else "ordinal" if kind == "ordinal" else "ols"
+    fit = formula_fit(plain, model, {c.name: c.levels for c in whole.schema.columns.values()})
+    names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
+    ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
+    synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
+    if names != synthetic_names:
+        raise InferenceError(
+            f"{plain!r} has other coefficients on synthetic rows than on the records: a "
+            "level is missing in one of them."
+        )
+    outcome = left[0] if known else ""
+    spreads = _spreads(whole, outcome, by) if outcome else {}
+    return Compared(plain, model, names, ours, theirs, spreads, outcome)
+
+
+def _spreads(
+    whole: Whole, outcome: str, groupings: Sequence[tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[Spread, Spread]]:
+    """Spread of an outcome between the groups of each grouping, in both tables."""
+    column = whole.schema[outcome]
+    if column.type == "categorical":
+        return {}
+    spreads = {}
+    for by in groupings:
+        for name in by:
+            whole.schema[name]
+        both = []
+        for table, size in (
+            (whole.weighed, whole.size),
+            (whole.synthetic, float(len(whole.synthetic))),
+        ):
+            groups = table[list(by)].astype(str).agg("\x1f".join, axis=1)
+            both.append(Spread.of(numbers_of(column, table[outcome]), groups, size))
+        ours, theirs = both
+        if ours is not None and theirs is not None:
+            spreads[by] = ours, theirs
+    return spreads
+
+
+def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
+    """Section that compares regressions and groups on the records and on the data sets."""
+    pictures, tables, missed = [], [], []
+    for formula, first in of_each[0].items():
+        fits = [by_formula[formula] for by_formula in of_each if formula in by_formula]
+        estimates, errors = np.mean([of.theirs for of in fits], axis=0)
+        table = _coefficients(first.names, first.ours, (estimates, errors))
+        apart = np.abs(estimates - first.ours[0]) > ERRORS * first.ours[1]
+        if apart.any():
+            missed.append(f"{first.formula}: {', '.join(table.loc[apart, 'coefficient'])}")
+        caption = f"{first.formula} ({MODELS[first.model]}{of_data_sets(len(fits))})"
+        tables.append(PageTable.of(caption, table))
+        both = {"data": first.ours, "synthetic": (estimates, errors)}
+        figure = figures.regression(first.formula, both, first.names)
+        mean = table["interval overlap"].mean()
+        text = f"Coefficients of {first.formula}; mean overlap of 95% intervals {mean:.2f}."
+        pictures.append(Picture.of(figure, text, text))
+        tables += [_groups(by, fits) for by in first.spreads]
+    note = (
+        "Intervals of a synthetic data set leave out what noise and synthesis add; overlap is of "
+        "95% intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
+        "missing value in a regression are left out of it."
+    )
+    texts = [note]
+    if missed:
+        texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
+    return Section("Regressions", texts, pictures=pictures, tables=tables)
+
+
+def _groups(by: tuple[str, ...], fits: Sequence[Compared]) -> PageTable:
+    """Table of the spread of an outcome between groups, means over the data sets."""
+    pairs = [of.spreads[by] for of in fits if by in of.spreads]
+    ours = pairs[0][0]
+    alike = float(np.mean([mine.means.corr(theirs.means) for mine, theirs in pairs]))
+    rows = [
+        ["groups", ours.groups, round(float(np.mean([theirs.groups for _, theirs in pairs])))],
+        [
+            "sd between groups",
+            ours.sd,
+            _sd(float(np.mean([theirs.variance for _, theirs in pairs]))),
+        ],
+        ["correlation of the groups' means", 1.0, None if math.isnan(alike) else alike],
+    ]
+    where = f"{fits[0].outcome} by {', '.join(by)}"
+    return PageTable(
+        f"Groups: {where}{of_data_sets(len(pairs))}", ["", "records", "synthetic"], rows
+    )
+
+
+def _sd(variance: float) -> float:
+    return math.sqrt(max(0.0, variance))
+
+
+def _lost(
+    what: str, value: float, error: float, scale: Callable[[float], float] = float
+) -> Callable[[Sequence[float]], str]:
+    """Text of a lost estimate, given its distance in standard errors in each data set.
+
+    Args:
+        scale: function of the estimate that is shown.
+    """
+
+    def text(distances: Sequence[float]) -> str:
+        mean = float(np.mean(distances))
+        return (
+            f"{what}: {shown(scale(value + mean * error))} in place of {shown(scale(value))}, "
+            f"{shown(abs(mean))} standard errors apart"
+        )
+
+    return text
+
+
+def _coefficients(names: list[str], ours: Estimates, theirs: Estimates) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "coefficient": names, "records": ours[0], "se": ours[1], "synthetic": theirs[0],
+            "se, synthetic": theirs[1], "interval overlap": interval_overlap(ours, theirs),
+        }
+    )  # fmt: skip
+
+
+def _fitted(
+    fit: Callable[[pd.DataFrame], Any], schema: Schema, data: pd.DataFrame
+) -> tuple[list[str], Estimates]:
+    plain = data.astype({n: object for n in data if schema[str(n)].levels})
+    with warnings.catch_warnings():  # the section says what is left out
+        for kind in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", kind)
+        result = fit(plain)
+    if isinstance(result, tuple):  # a function of the estimates, with variances
+        estimates, variances = result
+        errors = np.sqrt(np.asarray(variances, dtype=float))
+    else:
+        estimates, errors = result.params, np.asarray(result.bse, dtype=float)
+    return [str(name) for name in estimates.index], (np.asarray(estimates, dtype=float), errors)
