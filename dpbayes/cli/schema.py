@@ -22,7 +22,13 @@ from dpbayes.planning.population import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
-from dpbayes.schema.confirmation import GuessedColumn, changed, confirmed, guessed_columns
+from dpbayes.schema.confirmation import (
+    GuessedColumn,
+    changed,
+    confirmed,
+    guessed_columns,
+    left_out,
+)
 from dpbayes.schema.draft import FEWEST, MARK, guesses, text
 from dpbayes.schema.editors import json_schema
 from dpbayes.stan.sequence import Sequence
@@ -144,7 +150,9 @@ def confirm(
         for key, line in column.lines.items():
             say(f"  {line}    {column.reasons[key]}")
         try:
-            answer = typer.prompt("all, some keys, a line such as upper = 100, later, or quit")
+            answer = typer.prompt(
+                "all, some keys, a line such as upper = 100, leave out, later, or quit"
+            )
             if answer.strip() == "quit":
                 break
             if answer.strip() == "later":
@@ -167,6 +175,10 @@ def _answered(text: str, column: GuessedColumn, answer: str) -> str:
     Raises:
         SchemaError: the answer cannot be followed, or the file would be no schema.
     """
+    if answer == "leave out":
+        text = left_out(text, column.name)
+        Schema.from_dict(tomllib.loads(text))
+        return text
     if "=" in answer:
         text = changed(text, column.name, answer)
         keys = [key for key in (answer.partition("=")[0].strip(),) if key in column.lines]

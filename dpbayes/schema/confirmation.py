@@ -111,6 +111,16 @@ def changed(text: str, column: str, line: str) -> str:
     return "\n".join(lines)
 
 
+def left_out(text: str, column: str) -> str:
+    """Take a column's section out, so that it is neither used nor released."""
+    lines = text.split("\n")
+    start, end = _sections(lines)[column]
+    after = start + 1  # what follows the section's own lines, such as notes of the next one
+    while after < end and lines[after].strip() and not lines[after].startswith("#"):
+        after += 1
+    return "\n".join([*lines[:start], f"# {lines[start].strip()} left out", *lines[after:]])
+
+
 def _with_levels(lines: list[str], column: str) -> list[str]:
     """The lines with levels in place of a column's bounds, if it has whole ones."""
     start, end = _sections(lines)[column]

@@ -527,6 +527,17 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 
+ELSEWHERE = {  # names of families in other packages
+    "gaussian": "normal",
+    "student": "student_t",
+    "binomial": "bernoulli",
+    "logistic": "bernoulli",
+    "negbinomial": "neg_binomial",
+    "cumulative": "ordinal",
+    "multinomial": "categorical",
+}
+
+
 def family_of(text: str) -> Family:
     """Look up a family by name, with settings in parentheses: ``histogram(bins = 20)``.
 
@@ -536,10 +547,8 @@ def family_of(text: str) -> Family:
     """
     name, settings = read_family(text)
     if name not in FAMILIES:
-        raise ProgramError(
-            f"unknown family {name!r}{did_you_mean(name, FAMILIES)}; families: "
-            f"{', '.join(FAMILIES)}."
-        )
+        here = f" (here {ELSEWHERE[name]!r})" if name in ELSEWHERE else did_you_mean(name, FAMILIES)
+        raise ProgramError(f"unknown family {name!r}{here}; families: {', '.join(FAMILIES)}.")
     return FAMILIES[name].given(settings)
 
 

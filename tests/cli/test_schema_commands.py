@@ -109,6 +109,11 @@ def test_guesses_are_confirmed_in_the_terminal(tmp_path):
     assert (schema["age"].lower, schema["age"].upper, schema["age"].guessed) == (0, 120, ())
     assert "upper = 120  # law of 1999\n" in (tmp_path / "p.toml").read_text()
     assert "1 columns have guesses left" in answers("later")
+    confirmed = (tmp_path / "p.toml").read_text()
+    assert "0 columns have guesses left" in answers("leave out")
+    assert list(dpb.Schema.from_toml(tmp_path / "p.toml").columns) == ["age"]
+    assert "# [columns.sex] left out\n" in (tmp_path / "p.toml").read_text()
+    (tmp_path / "p.toml").write_text(confirmed)
     assert "0 columns have guesses left" in answers("all", "form A")
     assert (tmp_path / "p.toml").stat().st_mode & 0o777 == 0o600
     assert dpbayes("schema", "check", "p.toml", cwd=tmp_path).returncode == 0

@@ -8,7 +8,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.core.errors import SchemaError
-from dpbayes.schema.confirmation import changed, confirmed, guessed_columns
+from dpbayes.schema.confirmation import changed, confirmed, guessed_columns, left_out
 from dpbayes.schema.draft import guesses, text
 from tests.unit.test_draft import panel, records
 
@@ -77,6 +77,18 @@ def test_whole_numbers_become_levels():
     partly = confirmed(changed(draft, "grade", "lower = 1"), "grade", ["type", "lower", "upper"])
     sure = tomllib.loads(changed(partly, "grade", 'type = "categorical"'))["columns"]["grade"]
     assert sure == {"type": "categorical", "levels": [1, 2, 3, 4, 5, 6, 7]}
+
+
+def test_columns_are_left_out_one_by_one(draft):
+    """The others, and the notes on all of them, stay."""
+    values = dpb.Schema.from_dict(tomllib.loads(draft))
+    new, names = draft, list(values.columns)
+    for k, name in enumerate(names):
+        new = left_out(new, name)
+        assert list(tomllib.loads(new).get("columns", {})) == names[k + 1 :]
+        assert new.count(" left out") == draft.count(" left out") + k + 1
+    notes = {line for line in draft.splitlines() if line.startswith("#")}
+    assert notes <= set(new.splitlines())
 
 
 @pytest.mark.parametrize("upper", [0, 400])

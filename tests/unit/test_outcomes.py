@@ -73,6 +73,7 @@ def test_settings_in_the_text():
         ("", "is a name"), ("beta(", "is a name"), (None, "is a name"), ({}, "is a name"),
         ("histogram(20)", "settings are written name = value"),
         ("cauchy", "unknown family 'cauchy'"),
+        ("gaussian", r"unknown family 'gaussian' \(here 'normal'\); families"),
         ("normall", r"unknown family 'normall' \(did you mean 'normal'\?\); families"),
         ("beta(bins = 3)", "no setting 'bins'; it has none"),
         ("normal(sigma = 2)", "must be a formula of the scale"),
