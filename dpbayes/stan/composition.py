@@ -262,7 +262,19 @@ class PieceOfProgram:
         return self._listing[slice(*self.program.span(block))]
 
     def _data(self) -> str:
-        """Return the inside of the data block without shared entries and those of ``made``."""
+        """Return the inside of the data block without shared entries and those of ``made``.
+
+        Raises:
+            ProgramError: one statement declares such an entry and others.
+        """
+        left_out = {*self.shared, *self.made}
+        for names in _declarations(self.program, "data_block"):
+            if len(names) > 1 and (ours := left_out & set(names)):
+                raise ProgramError(
+                    f"{self.program.name}.stan declares {', '.join(names)} in one statement: "
+                    "for a sequence or mechanism score, give a statement of its own to "
+                    f"{', '.join(sorted(ours))}."
+                )
         text = self._inside("data")
         code = without_comments(text)
         passages, start = [], 0
@@ -270,7 +282,7 @@ class PieceOfProgram:
             name = re.search(r"(\w+)\s*$", code[start : semicolon.start()])
             comment = re.compile(r"//[^\n]*").match(text, semicolon.end())
             end = comment.end() if comment else semicolon.end()
-            if name and name[1] in (*self.shared, *self.made):
+            if name and name[1] in left_out:
                 passages.append("\n" if text[start:end].lstrip(" ").startswith("\n") else "")
             else:
                 passages.append(text[start:end])
@@ -281,8 +293,9 @@ class PieceOfProgram:
         """Replace names in Stan text by the piece's own; keep functions, comments and strings."""
 
         def change(token: re.Match[str]) -> str:
-            called = text[token.end() :].lstrip().startswith("(")
-            return token[0] if called else self._names.get(token[0], token[0])
+            before, after = text[: token.start()].rstrip()[-1:], text[token.end() :].lstrip()[:2]
+            bound = before in ("<", ",") and after[:1] == "=" and after != "=="  # <lower=0>
+            return token[0] if bound or after[:1] == "(" else self._names.get(token[0], token[0])
 
         return _TOKEN.sub(change, text)
 
@@ -345,9 +358,14 @@ class PieceOfProgram:
             yield _as_terms(text)[0] if name_of(text) == self._summed else text
 
 
-@lru_cache(maxsize=64)
 def _declared(program: StanProgram) -> frozenset[str]:
     """Collect the names of variables that a program declares outside of its functions."""
+    return frozenset(name for names in _declarations(program) for name in names)
+
+
+@lru_cache(maxsize=64)
+def _declarations(program: StanProgram, block: str = "") -> tuple[tuple[str, ...], ...]:
+    """Names that each declaration makes, in one block or in all but the functions."""
     try:
         tree = parse(program.text)
     except Unreadable as error:
@@ -355,14 +373,18 @@ def _declared(program: StanProgram) -> frozenset[str]:
             f"{program.name}.stan cannot be taken by a sequence or by mechanism score: {error}"
         ) from None
 
-    def names(node: Node) -> Iterator[str]:
+    def names(node: Node) -> Iterator[tuple[str, ...]]:
         if node.kind == "declaration":
-            yield from (part[0].text for part in node.parts[1:] if part is not None)
+            yield tuple(part[0].text for part in node.parts[1:] if part is not None)
         for part in node.present:
             yield from names(part)
 
-    blocks = [block for block in tree.present if block.kind != "functions_block"]
-    return frozenset(name for block in blocks for name in names(block))
+    chosen = [
+        part
+        for part in tree.present
+        if part.kind == block or (not block and part.kind != "functions_block")
+    ]
+    return tuple(declared for part in chosen for declared in names(part))
 
 
 def _terms_name(function: str) -> str:

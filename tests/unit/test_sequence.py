@@ -302,6 +302,28 @@ def test_a_clamp_in_brackets_is_no_column(tmp_path):
             composed([Piece("c", "c ~ 1", StanProgram("mine", text, text))])
 
 
+def test_contract_entries_have_a_statement_of_their_own(tmp_path):
+    """`int n, K;` would declare n again beside the contract's, or lose K."""
+    text = OWN.replace("int<lower=0> K;", "int<lower=0> K, more;")
+    assert text != OWN
+    program = dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).program
+    assert "int<lower=0> K__smoke, more__smoke;" in program.text
+    text = OWN.replace("int<lower=1> n;", "int<lower=1> n, more;")
+    assert text != OWN
+    with pytest.raises(dpb.ProgramError, match="a statement of its own to n"):
+        dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA)
+
+
+def test_names_of_bounds_are_names_too(tmp_path):
+    """A parameter may be called lower: only it is renamed, not the bounds of declarations."""
+    text = OWN.replace("real a;", "real<lower=-9, upper=9> a;\n  real<lower=0> lower;")
+    text = text.replace("a ~ normal(0, sd);", "a ~ normal(0, sd);\n  lower ~ exponential(1);")
+    program = dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).program
+    assert "real<lower=-9, upper=9> a__smoke;" in program.text
+    assert "real<lower=0> lower__smoke;" in program.text
+    assert "lower__smoke ~ exponential(1);" in program.text
+
+
 def test_a_file_may_sum_blocks(tmp_path):
     """What reduce_sum sums becomes a function of all records' terms."""
     text = OWN.replace(
