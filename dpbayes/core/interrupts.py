@@ -220,33 +220,46 @@ def _later() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def interruptible(function: Callable[P, T]) -> Callable[P, T]:
+def waited_for(function: Callable[[], T], seconds: float | None = None) -> T:
     """Run a function in a thread of its own while the main thread waits, so that Ctrl-C works.
 
     Python handles a signal only between its own instructions: an endless loop in Stan would block
     Ctrl-C for ever. After Ctrl-C the thread goes on until the process ends, and the main thread
     cleans up as usual. Other threads than the main one call the function directly.
+
+    Args:
+        function: the function.
+        seconds: how long the main thread waits at most.
+    Raises:
+        TimeoutError: the function has not ended; its thread goes on until the process ends.
     """
+    if not _in_main_thread():
+        return function()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if errors:
+        raise errors.pop()
+    return results.pop()
+
+
+def interruptible(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function so that Ctrl-C works while it runs (``waited_for``)."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not _in_main_thread():
-            return function(*args, **kwargs)
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                results.append(function(*args, **kwargs))
-            except BaseException as error:  # raised below
-                errors.append(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors.pop()
-        return results.pop()
+        return waited_for(functools.partial(function, *args, **kwargs))
 
     return call
 

@@ -340,6 +340,11 @@ def rejected(program: StanProgram) -> EngineError:
 
 def unfit_data(program: StanProgram, said: str) -> ProgramError:
     """Error for rejected data: names the entries that Stan mentions, and keeps its text private."""
+    if said.startswith("stanli compile"):  # it is the program that it cannot take
+        return ProgramError(
+            f"{program.name}.stan has statements that the embedded engine cannot take, such as "
+            "branches whose results nothing uses. Write them otherwise."
+        ).saying(said)
     words = set(re.findall(r"\w+", said))
     named = ", ".join(name for name in program.declared("data") if name in words)
     where = f" ({named})" if named else ""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, ProgramError
-from dpbayes.core.interrupts import interruptible, stop_if_interrupted
+from dpbayes.core.interrupts import interruptible, stop_if_interrupted, waited_for
 from dpbayes.core.lazy import optimize, xr
 from dpbayes.engines import worker
 from dpbayes.engines.base import (
@@ -43,6 +43,7 @@ from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _KEPT = 100_000  # records up to which each thread's evaluator is cached; above, only one is
+_FEW, _PATIENCE = 100, 60.0  # rows for which a user's program is ready after so many seconds
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _STARTS = 100  # points at which a search for the mode may begin
 _MODE_STEPS = 500  # of L-BFGS: the mode is needed only to about a posterior sd
@@ -451,12 +452,22 @@ class EmbeddedBinding(DrawsByChains):
     def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
         return self._build(evaluator, emit=emit, emit_y_rep=emit_y_rep)
 
-    @interruptible
     def _build(self, factory: Any, **switches: int) -> Any:
-        try:
+        def build() -> Any:
             return factory(mir=self._model.mir, data=self._data.text(**switches))
+
+        program = self._model.program
+        few = not program.bundled and self._n <= _FEW  # as many made-up records, in a check
+        try:
+            return waited_for(build, _PATIENCE if few else None)
+        except TimeoutError:
+            raise ProgramError(
+                f"{program.name}.stan was not ready for {self._n} rows after {_PATIENCE:g} "
+                "seconds: one of its loops may have no end, or unfolding it may have none (while "
+                "inside of for). Write loops between two numbers."
+            ) from None
         except RuntimeError as error:
-            raise unfit_data(self._model.program, str(error)) from None
+            raise unfit_data(program, str(error)) from None
 
     def _failed(self, where: str, message: str) -> EngineError:
         failed = f"{self._model.program.name}.stan cannot be evaluated {where}."

@@ -134,7 +134,7 @@ class _Search:
         self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
         original = fit.task.table.original
         assert isinstance(original, pd.DataFrame)  # posteriors take no chunks
-        self.original = original
+        self.original = original.reset_index(drop=True)
         self.rng = np.random.default_rng(seed)
         self.best = [0.0, 0.0]  # ADDED, CHANGED
 

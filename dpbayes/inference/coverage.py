@@ -145,6 +145,22 @@ def cut_off(settings: Mapping[str, Any]) -> str | None:
     )
 
 
+def prior_decided(settings: Mapping[str, Any]) -> str | None:
+    """Warning of parameters that the prior decides on, by mechanism ``score``; None if none.
+
+    Args:
+        settings: settings of the release.
+    """
+    names = settings.get("by_prior", ())
+    if not names:
+        return None
+    return (
+        f"the noisy answers say little of {', '.join(names)}: the posterior is mostly the prior "
+        "there, and estimates are as far off as the prior is. More ε, narrower bounds of the "
+        "outcome or fewer parameters avoid this"
+    )
+
+
 def weights_cut(settings: Mapping[str, Any]) -> str | None:
     """Warning that cut weights represent too little of the population; None if they do not.
 
@@ -173,7 +189,7 @@ def weights_cut(settings: Mapping[str, Any]) -> str | None:
 
 def doubts(settings: Mapping[str, Any]) -> list[str]:
     """What is wrong with a release by its own settings, whatever is estimated from it."""
-    tests = (too_few_declared, cut_off, weights_cut)
+    tests = (too_few_declared, cut_off, weights_cut, prior_decided)
     return [doubt for test in tests if (doubt := test(settings)) is not None]
 
 
@@ -213,8 +229,9 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """
     if mechanism is None:
         return None
-    for doubt in doubts(settings):
-        return f"{doubt}."
+    for test in (too_few_declared, cut_off, weights_cut):  # a prior is part of what is estimated
+        if (doubt := test(settings)) is not None:
+            return f"{doubt}."
     if "survey" in settings and settings.get("draw") != "mode":
         return f"{_OF_GROUPS if 'effective_records' in settings else _OF_DESIGN}."
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)

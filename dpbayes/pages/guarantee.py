@@ -25,6 +25,7 @@ SETTINGS = {  # what readers see in place of the key
     "normal": "columns that are drawn from a normal distribution",
     "keep": "regressions that the data should preserve",
     "cut": "posterior cut off where simulated records say little",
+    "by_prior": "parameters of which the noisy answers say little, and the prior most",
     "draw": "what each data set is drawn from",
 }
 ROWS = {  # what ``public_rows`` is, where it is not the number of records

@@ -11,7 +11,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.core.lazy import stats
-from dpbayes.inference.coverage import uncovered
+from dpbayes.inference.coverage import doubts, uncovered
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.fitted import FittedScore
@@ -371,6 +371,22 @@ def test_a_posterior_that_is_cut_off_is_said_to_be(plain, monkeypatch):
     settings = fit.sample(1, seed=1).settings
     assert settings["cut"]
     assert "cut off" in uncovered("score", settings)
+
+
+def test_what_the_prior_decides_is_said():
+    """The degrees of freedom of 200 records at a small ε, and nothing of a normal outcome."""
+    y = np.random.default_rng(1).standard_t(5, 200).clip(-20, 20)
+    column = {"type": "continuous", "lower": -20, "upper": 20}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": column}})
+    told = {}
+    for family in ("student_t", "normal"):
+        fit = fitted(schema, pd.DataFrame({"y": y}), Score(1.0), "y ~ 1", family)
+        told[family] = fit.sample(1, seed=1).settings
+    assert told["student_t"]["by_prior"] == ["nu"]
+    assert "by_prior" not in told["normal"]
+    (doubt,) = doubts({"by_prior": ["nu"]})
+    assert "say little of nu" in doubt
+    assert uncovered("score", {"by_prior": ["nu"]}) == uncovered("score", {})
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

@@ -9,6 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
 from dpbayes.evaluate.audit_sampled import audit_sampled, log_ratio_bound
+from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.stan.program import written_from
 from tests.programs import GOOD, write
 
@@ -118,6 +119,29 @@ def test_equal_records_of_a_users_program_are_ranked_one_by_one(tmp_path):
     found = audit(made.fit(records), candidates=20)
     assert not found.violated, str(found)
     assert found.add_remove == pytest.approx(1.0, abs=1e-6)  # a record at the end costs all of it
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_program_with_a_public_value_for_each_record_is_audited(tmp_path, wide, monkeypatch):
+    """One record more has the value of one that is there; twice the window is found."""
+    text = GOOD.replace("  vector[n] y;\n", "  vector[n] y;\n  vector[n] offset_i;\n")
+    text = text.replace("square(y - mu)", "square(y - offset_i - mu)")
+    text = text.replace("rep_vector(mu, n)", "mu + offset_i")
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}}
+    )
+    rng = np.random.default_rng(1)
+    offsets = rng.normal(0, 1, 60)
+    model = dpb.Program(write(tmp_path, text), "y ~ 1", {"offset_i": offsets.tolist()})
+    mechanism = dpb.Censored(1.0, adjacency="add-remove")
+    if wide:
+        stage = Stage(window=(-1.0, 1.0), centre=-2.9)
+        monkeypatch.setattr(dpb.Censored, "stages", lambda *_: (stage,))
+    made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
+    records = pd.DataFrame({"y": (offsets + rng.normal(1, 1, 60)).round(2)}, index=range(60, 0, -1))
+    found = audit(made.fit(records, allow_nonconvergence=True), candidates=20)
+    assert found.violated == wide, str(found)
+    assert found.add_remove > (1.2 if wide else 0.9)
 
 
 def test_discrete_outcome_and_negative_window():

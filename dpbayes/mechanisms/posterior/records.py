@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
@@ -76,7 +76,13 @@ class BoundRecords:
         plain: the compiled program with the records, no weighting and no clamp.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, places: Ints | None = None) -> None:
+        """Bind the records of a task.
+
+        Args:
+            task: the task.
+            places: rows whose values of public data by row the records have; by default their own.
+        """
         assert task.model is not None  # PosteriorMechanism.check
         self.task = task
         self.model: Model = task.model
@@ -86,7 +92,10 @@ class BoundRecords:
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
         counted = self._counted_as(task)
-        self.data, self.kinds = self._unique_records(self.model.data(records, task.rows), counted)
+        data = self.model.data(records, task.rows)
+        if places is not None:
+            data |= self.model.constants_at(np.resize(places, self.n), task.rows)
+        self.data, self.kinds = self._unique_records(data, counted)
         self.counted = counted[self.kinds.rows]
         program = self.model.program
         self._compiled = task.engine.compile(program)
@@ -428,12 +437,14 @@ class NeighbourRecords(BoundRecords):
 
     Args:
         of: the records that were fitted.
-        given: the neighbouring records, in the form that ``Synthesizer.fit`` takes.
+        given: the neighbouring records, in the form that ``Synthesizer.fit`` takes. Their index
+            is the row that each has among the records that were fitted.
     """
 
     def __init__(self, of: BoundRecords, given: pd.DataFrame) -> None:
         records = of.task.schema.validate(given)
-        super().__init__(of.task.of(records))
+        # One record more has the public facts of one that is there.
+        super().__init__(of.task.of(records), given.index.to_numpy() % max(1, of.task.rows))
         self._of = of
 
     def sensitivity(self) -> Vector:

@@ -37,7 +37,7 @@ from dpbayes.mechanisms.score.grouped import (
 )
 from dpbayes.mechanisms.score.hierarchical import Hierarchical
 from dpbayes.mechanisms.score.inference import NoisySum, best_of_modes, settle
-from dpbayes.mechanisms.score.posterior import ScoreChains
+from dpbayes.mechanisms.score.posterior import ScoreChains, prior_decides
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.mechanisms.score.simulated import (
     SEED,
@@ -77,6 +77,7 @@ class ScorePosterior:
         diagnostics: convergence diagnostics of the chains.
         records: the noisy number of records, where it was measured; else None.
         cut: the posterior is cut off (``ScoreChains.cut``), or its mode in doubt.
+        by_prior: parameters of which the prior says most (``prior_decides``).
     """
 
     sums: tuple[NoisySum, ...]
@@ -85,6 +86,7 @@ class ScorePosterior:
     diagnostics: Diagnostics
     records: int | None = None
     cut: bool = False
+    by_prior: tuple[str, ...] = ()
 
 
 def program_given_scores(model: Model) -> StanProgram:
@@ -212,8 +214,8 @@ class FittedScore(Fitted[ScorePosterior]):
             draws, diagnostics = chains.sample(longer)
             if task.allow_nonconvergence or diagnostics.converged:
                 break
-        cut = doubted or chains.cut
-        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records, cut)
+        cut, by_prior = doubted or chains.cut, prior_decides(simulator, draws)
+        return ScorePosterior(tuple(sums), groups, draws, diagnostics, records, cut, by_prior)
 
     def _number_of_records(self, noise: Noise) -> int | None:
         """Draw a noisy number of records, where the number of rows is declared."""
@@ -226,7 +228,8 @@ class FittedScore(Fitted[ScorePosterior]):
 
     def told(self, output: ScorePosterior) -> dict[str, Any]:
         counted = {} if output.records is None else {"estimated_records": output.records}
-        return {**counted, **({"cut": True} if output.cut else {})}
+        by_prior = {"by_prior": list(output.by_prior)} if output.by_prior else {}
+        return {**counted, **({"cut": True} if output.cut else {}), **by_prior}
 
     def _first_guess(self, noise: Noise) -> Vector:
         """Find the mode given records made up from a noisy table of the outcome."""

@@ -28,6 +28,8 @@ UNLIKELY, MISFIT = 1e-6, 2.0
 # The posterior reaches the edge if more than a share of draws is so near to it, of as many draws.
 SHARE, NEAR, LOOKED_AT = 0.05, 0.9, 400
 WARMUP = 149  # most iterations if there is a metric: from 150 Stan would estimate one of its own
+# The prior decides on a parameter whose posterior has more than this part of the prior's variance.
+BY_PRIOR = 0.25
 _SPREAD = 1.5  # of starting points, in sds of the approximation
 
 
@@ -156,3 +158,17 @@ class ScoreChains:
         if self._measured.scale:
             starts[NOISE] = self._rng.chisquare(d + 1, (1, chains, 1))
         return make_draws(starts)
+
+
+def prior_decides(simulator: Simulator, draws: xr.DataTree) -> tuple[str, ...]:
+    """Parameters of which the prior says about as much as the noisy sums, or more.
+
+    The prior's variance is that of its normal approximation where the draws are, on the
+    unconstrained scale. Group effects are left out: it is for their prior to say what they share.
+    """
+    points = simulator.points_of(draws)
+    curvature = simulator.curvature(np.median(points, axis=0), simulator.directions)
+    variances = points[:, simulator.fixed].var(axis=0)
+    shares = variances / np.diag(np.linalg.inv(curvature))
+    names = (simulator.names[k] for k in simulator.fixed[shares > BY_PRIOR])
+    return tuple(dict.fromkeys(names))
