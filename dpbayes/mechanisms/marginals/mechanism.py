@@ -280,14 +280,19 @@ class Marginals(ModelFreeMechanism):
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
             faintest = facts["correlation that is kept, at least"] = parts.faintest(rows, budget)
-            if faintest > FAINT:
-                optional = any(axis.column.optional for axis in axes)
-                fewer = ", and fewer where values are missing" if optional else ""
+            # Of an optional column the number of values is not known, but may well be half.
+            optional = any(axis.column.optional for axis in axes)
+            if faintest * (2 if optional else 1) > FAINT:
+                half = (
+                    f" ({_correlation(2 * faintest)} where half of the records have both values)"
+                    if optional
+                    else ""
+                )
                 message = (
                     "Relations between two columns lose a third of their strength or more where "
-                    f"their correlation is below {_correlation(faintest)}: the table of a pair has "
-                    f"noise of sd {sd:,.0f} in each of {parts.most**2} cells, which hold "
-                    f"{cell:,.0f} records in the mean{fewer}."
+                    f"their correlation is below {_correlation(faintest)}{half}: the table of a "
+                    f"pair has noise of sd {sd:,.0f} in each of {parts.most**2} cells, which hold "
+                    f"{cell:,.0f} records in the mean."
                 )
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
