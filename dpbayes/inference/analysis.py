@@ -337,7 +337,7 @@ def _stack(values: list[Any]) -> Any:
             differ = sorted(set(map(str, value.index)) ^ set(map(str, labels)))
             raise InferenceError(
                 f"data set {i} gives other parameters than the first: {', '.join(differ)}. A level "
-                "may be missing in some data sets; declare the levels in the formula, "
-                "C(x, levels=[...]), or merge rare ones."
+                "may be missing in some data sets, which then say nothing of it: merge rare "
+                "levels, or leave the column out."
             )
     return pd.DataFrame([value.to_numpy() for value in values], columns=labels)

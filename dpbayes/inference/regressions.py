@@ -114,6 +114,11 @@ def formula_fit(
                     data = data.assign(**{outcome: _coded(kind, model, data[outcome])})
             y, X = read.matrices(data)
             _check_range(kind, model, y)
+            if empty := [str(name) for name in X if not X[name].any()]:
+                raise InferenceError(
+                    f"{where}: {', '.join(empty)} is 0 in every row, and has no coefficient: "
+                    "such a level is missing here. Merge rare levels, or leave the column out."
+                )
             X = X if kind.intercept else X.drop(columns="Intercept")
             quiet: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
             if kind.method is not None:

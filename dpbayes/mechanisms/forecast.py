@@ -7,9 +7,10 @@ settings. So a forecast costs no epsilon, may be printed, and is part of a relea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from dpbayes.core.errors import listed
 from dpbayes.privacy.accounting import stated
 from dpbayes.schema.clusters import Cluster
 
@@ -20,6 +21,7 @@ INSTEAD = (
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 MOST_NOISE = 0.25  # sd of a noisy number of rows, as a share of it, above which a forecast warns
+MOST_NAMES = 8  # public columns that a warning names
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
 
 
@@ -82,7 +84,12 @@ class Forecast:
         return self._with(noisy_rows(sd, f"the {rows:,} records"))
 
     def for_release(
-        self, delta: float, rows: int, rows_sd: float, cluster: Cluster | None
+        self,
+        delta: float,
+        rows: int,
+        rows_sd: float,
+        cluster: Cluster | None,
+        left_out: Collection[str] = (),
     ) -> Forecast:
         """This forecast, with the warnings that concern any mechanism.
 
@@ -90,8 +97,11 @@ class Forecast:
             delta, rows: as in ``at_delta``.
             rows_sd: as ``sd`` in ``at_noise``.
             cluster: the declared persons who have several records, or None.
+            left_out: public columns that the model does not use.
         """
         forecast = self.at_delta(delta, rows).at_noise(rows_sd, rows)
+        if left_out:
+            forecast = forecast._with(_without_columns(left_out))
         return forecast if cluster is None else forecast._with(_without_persons(cluster))
 
     def _with(self, caution: ForecastWarning) -> Forecast:
@@ -107,6 +117,14 @@ class Forecast:
     def notes(self) -> tuple[str, ...]:
         """Expected problems, for readers of the release."""
         return tuple(caution.problem for caution in self.cautions)
+
+
+def _without_columns(names: Collection[str]) -> ForecastWarning:
+    return ForecastWarning(
+        f"The model does not use {listed(map(repr, names), MOST_NAMES)}: what these public columns "
+        "say beyond those in its formula is lost.",
+        "Add them to the formula where analyses need them.",
+    )
 
 
 def _without_persons(cluster: Cluster) -> ForecastWarning:

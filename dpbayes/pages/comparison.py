@@ -102,8 +102,7 @@ def sections(
     """
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
-    formulas = {**dict.fromkeys(regressions.released(statement), False)}
-    formulas |= dict.fromkeys(question.formulas, True)  # those that are asked for must be fitted
+    formulas = regressions.to_compare(statement, question.formulas)
     measured, total = [_measured(whole, formulas)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:

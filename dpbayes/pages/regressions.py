@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -133,6 +134,23 @@ def released(statement: Mapping[str, Any]) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
+def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, bool]:
+    """Formulas of a release and those that are asked for, each once; True if it must be fitted.
+
+    One that has no groups stands for that of the release, which may have them.
+    """
+    formulas = dict.fromkeys(released(statement), False)
+    places: dict[str, str] = {}
+    for text in (*formulas, *asked):
+        with contextlib.suppress(SchemaError):  # refused where it is fitted
+            place = places.setdefault("".join(without_groups(text)[0].split()), text)
+            if text == place or not without_groups(text)[1]:
+                formulas[place] = formulas.get(place, False) or text in asked
+                continue
+        formulas[text] = True
+    return formulas
+
+
 def compared(whole: Whole, formula: str) -> Compared:
     """Fit a regression to records and to synthetic rows, and compare the groups of its formula.
 
@@ -190,7 +208,7 @@ def _spreads(
 
 def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
     """Section that compares regressions and groups on the records and on the data sets."""
-    pictures, tables, missed = [], [], []
+    pictures, tables, missed, unfitted = [], [], [], []
     for formula, first in of_each[0].items():
         fits = [by_formula[formula] for by_formula in of_each if formula in by_formula]
         estimates, errors = np.mean([of.theirs for of in fits], axis=0)
@@ -199,6 +217,8 @@ def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
         if apart.any():
             missed.append(f"{first.formula}: {', '.join(table.loc[apart, 'coefficient'])}")
         caption = f"{first.formula} ({MODELS[first.model]}{of_data_sets(len(fits))})"
+        if few := len(of_each) - len(fits):
+            unfitted.append(f"{first.formula}: {few} of {len(of_each)}")
         tables.append(PageTable.of(caption, table))
         both = {"data": first.ours, "synthetic": (estimates, errors)}
         figure = figures.regression(first.formula, both, first.names)
@@ -212,6 +232,11 @@ def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
         "missing value in a regression are left out of it."
     )
     texts = [note]
+    if unfitted:
+        texts.append(
+            "Data sets are left out in which a level is missing, or a regression cannot be fitted: "
+            f"{'; '.join(unfitted)}."
+        )
     if missed:
         texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
     return Section("Regressions", texts, pictures=pictures, tables=tables)

@@ -20,7 +20,7 @@ from dpbayes.core.arrays import Ints
 from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import ProgramError, SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.formula.formula import Formula
+from dpbayes.formula.formula import Formula, columns_of
 from dpbayes.formula.groups import neutral
 from dpbayes.formula.text import quoted
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
@@ -286,6 +286,14 @@ class Model(ABC):
         families = [model.family for model in self.columns]
         mixed = any(family and "components" in family.settings for family in families)
         return mixed and self.program.bundled
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of public columns that are in no formula, to which no outcome is related."""
+        formulas = [f for model in self.columns for f in (model.formula, model.scale) if f]
+        used = {name for formula in formulas for name in columns_of(formula.text)[1]}
+        public = (column.name for column in self.schema.columns.values() if column.public)
+        return tuple(name for name in public if name not in used)
 
     @property
     def scored(self) -> bool:

@@ -162,8 +162,7 @@ class Synthesizer(Generic[F_co]):
         """Forecast how noise will affect a release, from public facts alone and at no cost.
 
         Args:
-            rows: number of records, where that is public; a number declared in the schema takes
-                precedence.
+            rows: number of records, where it is public; that of the schema takes precedence.
         Raises:
             DataError: the number is no whole number from 0 on.
         """
@@ -173,7 +172,8 @@ class Synthesizer(Generic[F_co]):
         known = self.mechanism.data_rows(self.schema)
         rows = max(1, rows if known is None else known)
         outlook = self.spent.outlook(self.schema, rows, self.model)
-        return outlook.for_release(self.guarantee().delta, rows, self.rows_sd, self.schema.cluster)
+        about = self.rows_sd, self.schema.cluster, self.model.left_out if self.model else ()
+        return outlook.for_release(self.guarantee().delta, rows, *about)
 
     @property
     def unproved(self) -> tuple[Finding, ...]:

@@ -375,7 +375,8 @@ def test_where_the_number_of_records_is_not_public_readers_have_its_estimate(tmp
         job.run(records, lambda _: None)
         released = read_release(tmp_path / str(rows) / "release")
         assert ("estimated_records" in released.settings) == told
-        assert abs(records_of(released.settings) - 1000) < 40  # sds of 1.5 and less
+        # Of 60 releases each, sds were 9, 18 and 12, with Laplace tails: missed once in 10⁴.
+        assert abs(records_of(released.settings) - 1000) < 150
         few = f"where {rows} rows had been declared"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

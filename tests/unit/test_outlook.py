@@ -392,3 +392,23 @@ def test_a_release_of_a_panel_says_that_its_rows_have_no_persons():
     del tree["cluster"], tree["columns"]["person"]
     alone = dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Laplace(1, bins=10))
     assert not any("person" in note for note in alone.fit(records[["x"]]).sample().notes)
+
+
+def test_public_columns_that_no_formula_has_are_named():
+    """For models alone: tables without one relate all columns."""
+    public = {"type": "count", "upper": 9, "public": True}
+    columns = {name: public for name in ("a", "b")}
+    columns["c"] = {"type": "categorical", "levels": ["p", "q", "r"], "public": True}
+    columns |= {"y": {"type": "binary"}, "z": {"type": "binary"}}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+
+    def named(model, mechanism=None):
+        made = dpb.Synthesizer(schema, mechanism or dpb.Anchored(1.0), model)
+        notes = [note for note in made.outlook(10_000).notes if "does not use" in note]
+        return notes[0].partition(":")[0] if notes else None
+
+    assert named(dpb.Regression("y ~ a", "bernoulli")) == "The model does not use 'b', 'c'"
+    assert named(dpb.Regression("y ~ log(a + 1) + (b | c)", "bernoulli")) is None
+    both = [dpb.Regression("y ~ a", "bernoulli"), dpb.Regression("z ~ y + c", "bernoulli")]
+    assert named(dpb.Sequence(both)) == "The model does not use 'b'"
+    assert named(None, dpb.Marginals(1.0)) is None

@@ -8,7 +8,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import InferenceError
 from dpbayes.formula.formula import without_groups
 from dpbayes.inference.regressions import formula_fit
-from dpbayes.pages.regressions import Spread, compared, released, section
+from dpbayes.pages.regressions import Spread, compared, released, section, to_compare
 from dpbayes.report.whole import Whole
 
 SCHOOLS = [f"s{k:02}" for k in range(40)]
@@ -116,6 +116,29 @@ def test_what_cannot_be_fitted_is_refused():
         compared(whole, "kind ~ hours")
     with pytest.raises(InferenceError, match="formula"):
         compared(whole, "score ~ ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "formulas"),
+    [
+        ([], {"y ~ x + (1 | g)": False}),
+        (["y~x"], {"y ~ x + (1 | g)": True}),
+        (["y ~ x + (1 | g)", "y ~ x + (1 | g)"], {"y ~ x + (1 | g)": True}),
+        (["y ~ x + (1 | h)"], {"y ~ x + (1 | g)": False, "y ~ x + (1 | h)": True}),
+        (["y ~ z", "y ~  z"], {"y ~ x + (1 | g)": False, "y ~ z": True}),
+        (["y ~ ", "y ~ x"], {"y ~ x + (1 | g)": True, "y ~ ": True}),
+    ],
+)
+def test_a_regression_is_compared_once(asked, formulas):
+    assert to_compare({"settings": {"formula": "y ~ x + (1 | g)"}}, asked) == formulas
+
+
+def test_data_sets_without_a_regression_are_counted():
+    rng = np.random.default_rng(1)
+    of = compared(Whole.of(SCHEMA, pupils(rng), pupils(rng)), "score ~ hours")
+    text = " ".join(section([{"a": of}, {"a": of}, {}]).text)
+    assert "cannot be fitted: score ~ hours: 1 of 3." in text
+    assert "left out in which" not in " ".join(section([{"a": of}] * 3).text)
 
 
 @pytest.mark.parametrize(

@@ -291,3 +291,16 @@ def test_an_ordinal_outcome_of_six_levels_is_fitted():
     estimates, errors = formula_fit("y ~ x + z", "ordinal")(frame)[:2]
     assert estimates["x"] == pytest.approx(0.5, abs=5 * errors["x"])
     assert estimates["z"] == pytest.approx(-0.3, abs=5 * errors["z"])
+
+
+def test_a_level_without_a_row_has_no_coefficient():
+    """Its column of zeros had the coefficient 0, which entered the mean over data sets."""
+    rng = np.random.default_rng(1)
+    rare = pd.DataFrame({"y": rng.normal(size=50), "ill": [0, 1] * 25})
+    none = rare.assign(ill=0)
+    formula = "y ~ C(ill, levels=[0, 1])"
+    assert len(analyse([rare, rare], formula_fit(formula)).estimate) == 2
+    with pytest.raises(InferenceError, match="is 0 in every row, and has no coefficient"):
+        analyse([rare, none], formula_fit(formula))
+    with pytest.raises(InferenceError, match="say nothing of it: merge rare levels"):
+        analyse([rare.astype({"ill": str}), none.astype({"ill": str})], formula_fit("y ~ ill"))
