@@ -22,8 +22,9 @@ from PIL.PngImagePlugin import PngInfo
 import dpbayes as dpb
 from dpbayes.demo.run import Demo, confidential, figures, run_demo
 from dpbayes.pages import figures as pages
-from dpbayes.pages.comparison import PageTopic, fitted, pair_grids
+from dpbayes.pages.comparison import PageTopic, pair_grids
 from dpbayes.pages.readers import PAGE, data_set, statement_of
+from dpbayes.pages.regressions import compared
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats import read_records
@@ -65,12 +66,14 @@ def of_page(out: Path, demo: Demo) -> dict[str, Figure]:
     whole = PageTopic(schema, records).beside(released)
     names, distances, _ = pair_grids(whole)
     attacks = risk(whole, ["age", "gender", "region"], "education", bounds_of(statement_of(out)))
-    labels, ours, theirs = fitted(whole, "earnings ~ age + education + gender")
+    regression = compared(whole, "earnings ~ age + education + gender")
     return {
         "figure-pairs": pages.pairs(names, distances),
         "figure-risk": pages.risk(attacks),
         "figure-regression": pages.regression(
-            "earnings ~ age + education + gender", {"data": ours, "synthetic": theirs}, labels
+            regression.formula,
+            {"data": regression.ours, "synthetic": regression.theirs},
+            regression.names,
         ),
         "figure-check": demo.posteriors["anchored"].plot("check"),
     }

@@ -180,10 +180,11 @@ def _say_advice(result: Plan, totals: Sequence[float]) -> None:
     said: set[str] = set()
     for total in totals:
         name, why = result.recommended(total)
-        advice = {name: f"ε = {stated(total)}: take {name}: {why}."}
-        fitted = result.posterior(total)
-        if fitted is not None:
+        advice, fitted = {}, result.posterior(total)
+        if fitted is not None:  # what was asked for comes first
             advice[fitted] = f"ε = {stated(total)}, with the model: take {fitted}."
+        if name != fitted:
+            advice[name] = f"ε = {stated(total)}: take {name}: {why}."
         for chosen, line in advice.items():
             say(line)
             (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)

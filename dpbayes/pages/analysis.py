@@ -106,6 +106,24 @@ _ONE_R = """\
 file <- "synthetic_1{ending}"
 print(coef(lm({formula}, data = {read})))
 """
+_PARAMETERS = (
+    Code(
+        "Python, for parameters of the model",
+        f"""\
+import pandas as pd
+
+draws = pd.read_csv("{POSTERIOR}").drop(columns=["chain", "draw"])
+print(draws.quantile([0.025, 0.5, 0.975]).T)
+""",
+    ),
+    Code(
+        "R, for parameters of the model",
+        f"""\
+draws <- read.csv("{POSTERIOR}", check.names = FALSE)[-(1:2)]
+print(t(sapply(draws, quantile, c(0.025, 0.5, 0.975))))
+""",
+    ),
+)
 
 
 def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
@@ -138,16 +156,18 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     for known in (against, of_slopes(name)):
         if not one and known is not None:
             text.append(f"Of the intervals that this gives: {known}")
-    if POSTERIOR in statement.get("files", {}):
+    parameters = POSTERIOR in statement.get("files", {})
+    if parameters:
         text.append(
-            f"Intervals of the model's own parameters are quantiles of the draws in `{POSTERIOR}`."
+            "Intervals of the model's own parameters, those of groups among them, are quantiles of "
+            f"the draws in `{POSTERIOR}`."
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = records_of(public_settings) or len(data)
     formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
     texts = _texts(statement.get("levels", {}))
     code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size, texts)
-    return Section("How to analyse them", text, code=code)
+    return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
 
 
 def _programs(

@@ -408,6 +408,27 @@ def test_the_programs_run_and_combine_as_analyse_does(out, tmp_path, monkeypatch
     assert f"# The rule {combined.rule}:" in texts["R"]
 
 
+def test_a_posterior_has_programs_of_its_own(out, tmp_path, monkeypatch, capsys):
+    copy = shutil.copytree(out, tmp_path / "out")
+    release = copy / "release"
+    draws = pd.DataFrame(
+        {"chain": 0, "draw": range(1001), "group_sd[1 | a b]": np.linspace(0, 1, 1001)}
+    )
+    draws.to_csv(release / "posterior.csv", index=False)
+    assert not [title for title in programs(copy) if "parameters of" in title]
+    statement = json.loads((release / "guarantee.json").read_text())
+    statement["files"]["posterior.csv"] = "0" * 64
+    (release / "guarantee.json").write_text(json.dumps(statement))
+    texts = programs(copy)
+    monkeypatch.chdir(release)
+    exec(texts["Python, for parameters of the model"])
+    name, *ends = capsys.readouterr().out.splitlines()[1].rsplit(maxsplit=3)
+    assert name == "group_sd[1 | a b]"
+    assert [float(end) for end in ends] == [0.025, 0.5, 0.975]
+    in_r = texts["R, for parameters of the model"]
+    assert in_r.count("(") == in_r.count(")")
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "feather", "stata", "spss"])
 def test_the_programs_read_every_format(tmp_path, monkeypatch, file_format):
     """Whole numbers beside missing ones too, which pandas reads as another type."""
