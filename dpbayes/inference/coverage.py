@@ -98,7 +98,8 @@ _OF_SLOPES = {
         "correlations of numeric columns are drawn towards 0, and intervals of slopes can miss "
         "although those of shares and means cover: of two related normal covariates 95% intervals "
         "covered slopes in 80 to 100% of 20 runs, and the correlation in 56 to 100% (3,000 and "
-        "30,000 records, ε = 1 and 3); on a table of firms 13 of 30 slopes"
+        "30,000 records, ε = 1 and 3), and in a panel of 738 firms, whose covariates "
+        "are correlated by .8 to .9, they missed 13 of 30 slopes"
     )
 }
 _BIASED = {

@@ -249,8 +249,10 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         guess.say(
             "missing", outside, "far from the others: codes for no value? Or widen the bounds"
         )
-    guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
-    guess.say("upper", _plain(top), "above the largest value; what can it be at most?")
+    below = "below the" if bottom < low else "the"
+    above = "above the" if top > high else "the"
+    guess.say("lower", _plain(bottom), f"{below} smallest value; what can it be at least?")
+    guess.say("upper", _plain(top), f"{above} largest value; what can it be at most?")
     digits = _digits(numbers)
     if not count and digits is not None and _spacing(bottom, top) <= 10.0**-digits <= top - bottom:
         guess.say("digits", digits, "decimals that were found; released values are rounded to them")

@@ -391,3 +391,16 @@ def test_every_key_is_described_where_people_look():
     assert set(KEYS) <= named
     assert all(f"`{kind}`" in page for kind in COLUMN_TYPES)
     assert all(key_descriptions().values()), "the docstring of Column says what each key is"
+
+
+def test_bounds_that_are_values_of_records_are_called_so():
+    years = pd.DataFrame(
+        {"year": [1979 + k % 10 for k in range(40)], "age": [21 + k // 2 for k in range(40)]}
+    )
+    year, age = (guesses(years)[name] for name in ("year", "age"))
+    assert (year.entry["lower"], year.why["lower"].partition(";")[0]) == (
+        1979,
+        "the smallest value",
+    )
+    assert age.entry["upper"] > 40
+    assert age.why["upper"].startswith("above the largest value;")
