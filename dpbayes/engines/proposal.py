@@ -149,7 +149,8 @@ class Proposer:
         accepted = np.ones(len(points), dtype=bool)
         for k in range(len(points)):
             try:
-                next(self._bound.log_lik_at(points[k : k + 1], strict=True))
+                # To the end: the evaluator of a generator that is left is not used again.
+                list(self._bound.log_lik_at(points[k : k + 1], strict=True))
             except EngineError:
                 accepted[k] = False
         return accepted

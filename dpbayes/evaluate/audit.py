@@ -321,7 +321,7 @@ def _search(
         log_lik = np.stack(list(bound.log_lik(subset)))
         finite = np.nan_to_num(log_lik, nan=-FAR, neginf=-FAR, posinf=FAR)
         anchor = 0.0 if last.anchor is None else last.anchor
-        terms = np.clip(finite - anchor, low, high)
+        terms = np.clip(last.weighting.weights * (finite - anchor), low, high)
         return np.asarray(each_record(np.ptp(terms, axis=0)))
 
     def ranked(pool: pd.DataFrame) -> pd.DataFrame:

@@ -32,6 +32,7 @@ DIVERGENCE = "divergence"
 SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows", DIVERGENCE)
 COLUMN = "of_column"  # data entry: column for log_lik and y_rep; 0 is log_lik of whole records
 
+BOUNDS = ("lower", "upper", "offset", "multiplier")
 _SWITCHES = ("emit", "emit_y_rep")
 _TERMS = "log_lik_i"
 _WIDTH = 88
@@ -291,10 +292,12 @@ class PieceOfProgram:
 
     def _renamed(self, text: str) -> str:
         """Replace names in Stan text by the piece's own; keep functions, comments and strings."""
+        code = without_comments(text)
 
         def change(token: re.Match[str]) -> str:
-            before, after = text[: token.start()].rstrip()[-1:], text[token.end() :].lstrip()[:2]
-            bound = before in ("<", ",") and after[:1] == "=" and after != "=="  # <lower=0>
+            before, after = code[: token.start()].rstrip()[-1:], code[token.end() :].lstrip()[:2]
+            # <lower=0>; Stan has no variables of these names with a value in their declaration.
+            bound = token[0] in BOUNDS and before in ("<", ",") and after[:1] == "=" != after[1:2]
             return token[0] if bound or after[:1] == "(" else self._names.get(token[0], token[0])
 
         return _TOKEN.sub(change, text)

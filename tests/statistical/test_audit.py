@@ -144,6 +144,32 @@ def test_a_program_with_a_public_value_for_each_record_is_audited(tmp_path, wide
     assert found.add_remove > (1.2 if wide else 0.9)
 
 
+@pytest.mark.parametrize("anchor", ["two-stage", "histogram"])
+def test_a_program_with_public_columns_and_an_anchor_is_audited(tmp_path, anchor):
+    """Whether the anchor can be drawn is asked of public facts, which neighbours share."""
+    text = GOOD.replace(
+        "  vector[n] y;\n", "  vector[n] y;\n  int<lower=0> K;\n  matrix[n, K] X;\n"
+    )
+    text = text.replace("  real mu;\n", "  real mu;\n  vector[K] slope;\n")
+    text = text.replace("  mu ~ normal(0, 2);", "  mu ~ normal(0, 2);\n  slope ~ normal(0, 1);")
+    text = text.replace("square(y - mu)", "square(y - mu - X * slope)")
+    text = text.replace("rep_vector(mu, n)", "mu + X * slope")
+    columns = {
+        "x": {"type": "continuous", "lower": -1, "upper": 1, "public": True},
+        "y": {"type": "continuous", "lower": -9, "upper": 9},
+    }
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+    model = dpb.Program(write(tmp_path, text), "y ~ x")
+    mechanism = dpb.Anchored(1.0, adjacency="add-remove", anchor=anchor)
+    made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, 40)
+    records = pd.DataFrame({"x": x, "y": x + rng.normal(0, 1, 40)})
+    found = audit(made.fit(records, allow_nonconvergence=True), candidates=10)
+    assert not found.violated, str(found)
+    assert found.add_remove > 0.3
+
+
 def test_discrete_outcome_and_negative_window():
     for mechanism in (
         dpb.Censored(0.7, adjacency="add-remove"),

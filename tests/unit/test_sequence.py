@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.formula.formula import columns_of
 from dpbayes.stan.composition import SEPARATOR, Piece, composed, entry
 from dpbayes.stan.program import StanProgram
@@ -322,6 +323,30 @@ def test_names_of_bounds_are_names_too(tmp_path):
     assert "real<lower=-9, upper=9> a__smoke;" in program.text
     assert "real<lower=0> lower__smoke;" in program.text
     assert "lower__smoke ~ exponential(1);" in program.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "composed_text"),
+    [
+        ("  vector[n] log_lik_i = log",
+         "  vector[n] log_lik_i;\n  // a density,\n  log_lik_i = log", "log_lik_i__smoke = log"),
+        ("if (emit) log_lik =", "if (emit) { // not clamped,\n  log_lik =", None),
+        ("  a ~ normal(0, sd);", "  real c = 0.5, d = 2;\n  a ~ normal(c - 0.5, d * sd / 2);",
+         "real c__smoke = 0.5, d__smoke = 2;"),
+        ("  a ~ normal(0, sd);", "  a ~ normal(0, sd); // as <\n  real d;\n  d = 2;",
+         "d__smoke = 2;"),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_bound_is_renamed(tmp_path, old, new, composed_text):
+    """After a comma or a < in a comment, or in a declaration of several names."""
+    text = OWN.replace(old, new)
+    if composed_text is None:
+        text = text.replace(".* eta);\n  if (emit_y_rep)", ".* eta); }\n  if (emit_y_rep)")
+    assert text.count("{") == text.count("}")
+    assert text != OWN
+    program = dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).program
+    assert (composed_text or "log_lik__smoke = log_inv_logit") in program.text
+    EmbeddedEngine().compile(program)
 
 
 def test_a_file_may_sum_blocks(tmp_path):

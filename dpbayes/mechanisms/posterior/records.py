@@ -447,6 +447,11 @@ class NeighbourRecords(BoundRecords):
         super().__init__(of.task.of(records), given.index.to_numpy() % max(1, of.task.rows))
         self._of = of
 
+    @property
+    def blank(self) -> BoundModel:
+        """That of the fit: public facts are the same for neighbours."""
+        return self._of.blank
+
     def sensitivity(self) -> Vector:
         return self.sensitivity_under(self._of.unweighted.draws)
 
