@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,7 @@ from dpbayes.synthesis.release import STATEMENT
 
 BINS = 10  # of a numeric column, with equally many records where values allow it
 MOST_TOGETHER = 3  # largest number of columns whose joint shares are compared
+_CONSTANT = 1e-10  # variance of a standardised column below which it does not vary
 TREES = "classification tree"  # this measure is nan without scikit-learn
 
 
@@ -337,18 +338,20 @@ def correlations(whole: Whole) -> pd.DataFrame:
         of the population, for any distribution of the two columns.
     """
     names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
+    if len(names) < 2:
+        return pd.DataFrame(columns=["first", "second", "records", "synthetic", "error"])
     ours, theirs = (
-        {name: numbers_of(whole.schema[name], table[name]) for name in names}
+        _pairwise(np.column_stack([numbers_of(whole.schema[name], table[name]) for name in names]))
         for table in (whole.weighed, whole.synthetic)
     )
-    rows = []
-    for first, second in itertools.combinations(names, 2):
-        value, sd, share = _correlation(ours[first], ours[second])
-        synthetic, _, other_share = _correlation(theirs[first], theirs[second])
-        if not math.isnan(value):
-            sizes = whole.size * share, max(1.0, len(whole.synthetic) * other_share)
-            error = sd * math.sqrt(1 / sizes[0] + 1 / sizes[1])
-            rows.append((first, second, value, np.nan_to_num(synthetic), error))
+    shares = ours.counts / len(whole.weighed)
+    with np.errstate(divide="ignore"):
+        errors = ours.sds * np.sqrt(1 / (whole.size * shares) + 1 / np.maximum(theirs.counts, 1))
+    rows = [
+        (names[i], names[j], ours.values[i, j], np.nan_to_num(theirs.values[i, j]), errors[i, j])
+        for i, j in itertools.combinations(range(len(names)), 2)
+        if not np.isnan(ours.values[i, j])
+    ]
     return pd.DataFrame(rows, columns=["first", "second", "records", "synthetic", "error"])
 
 
@@ -359,17 +362,51 @@ def numbers_of(column: Column, values: pd.Series) -> Floats:
     return pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
 
 
-def _correlation(x: Floats, y: Floats) -> tuple[float, float, float]:
-    """Pearson correlation, the sd of its influence function, and the share of complete pairs.
+class _Pairwise(NamedTuple):
+    """Pearson correlations of p columns over the rows in which both have a value, shapes (p, p).
 
-    The correlation is nan where a column does not vary.
+    Attributes:
+        values: correlations, nan where a column does not vary.
+        sds: sd over rows of the influence function of each.
+        counts: numbers of rows.
     """
-    pairs = np.stack([x, y])
-    complete = pairs[:, ~np.isnan(pairs).any(axis=0)]
-    share = complete.shape[1] / max(1, len(x))
-    if not complete.size or not np.ptp(complete, axis=1).all():
-        return math.nan, 0.0, share
-    z = (complete.T - complete.mean(axis=1)) / complete.std(axis=1)
-    products = z.prod(axis=1)
-    value = float(products.mean())
-    return value, float(np.std(products - value * (z**2).sum(axis=1) / 2)), share
+
+    values: Floats
+    sds: Floats
+    counts: Floats
+
+
+def _pairwise(numbers: Floats) -> _Pairwise:
+    """Correlate columns of shape (n, p); nan where a value is missing.
+
+    The influence function of a correlation r of u and v, standardised, is u v - r (u² + v²) / 2; so
+    its variance is one of moments up to the fourth, which products of whole tables give.
+    """
+    present = ~np.isnan(numbers)
+    some = np.where(present.any(axis=0), numbers, 0.0)  # no column without a value
+    z = some - np.nanmean(some, axis=0)
+    spread = np.nanstd(z, axis=0)
+    z = np.where(present, z / np.where(spread > 0, spread, 1.0), 0.0)
+    powers = [present.astype(float), *(z**k for k in range(1, 5))]
+    counts = powers[0].T @ powers[0]
+
+    def mean(a: int, b: int) -> Floats:
+        return np.asarray(powers[a].T @ powers[b] / np.maximum(counts, 1))
+
+    # About the means m and k of the rows in which both have a value.
+    m = mean(1, 0)
+    k, square, both, skewed = m.T, mean(2, 0), mean(1, 1), mean(2, 1)
+    variance = square - m**2
+    mixed = both - m * k
+    third = mean(3, 1) - 3 * m * skewed + 3 * m**2 * both - m**3 * k
+    third -= k * (mean(3, 0) - 3 * m * square + 2 * m**3)
+    fourth = mean(4, 0) - 4 * m * mean(3, 0) + 6 * m**2 * square - 3 * m**4
+    crossed = mean(2, 2) - 2 * k * skewed - 2 * m * skewed.T + 4 * m * k * both - 3 * (m * k) ** 2
+    crossed += k**2 * square + m**2 * square.T
+    varies = (variance > _CONSTANT) & (variance.T > _CONSTANT)
+    s, t = np.where(varies, variance, 1.0), np.where(varies, variance.T, 1.0)
+    r = mixed / np.sqrt(s * t)
+    steep = third / (s * np.sqrt(s * t))
+    influence = crossed / (s * t) * (1 + r**2 / 2) - r * (steep + steep.T)
+    influence += r**2 * (fourth / s**2 + fourth.T / t**2) / 4
+    return _Pairwise(np.where(varies, r, np.nan), np.sqrt(np.maximum(influence, 0.0)), counts)
