@@ -17,6 +17,7 @@ from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]
 MOST = 40  # largest number of levels shown as bars
+FEW, RARE = 12, 0.001  # levels that are always shown, and the share of others that are
 
 
 def distribution(
@@ -38,11 +39,12 @@ def distribution(
         if len(distinct) <= 2:
             names = [plain(x) for x in distinct]
             columns = {key: values.astype(float).map(plain) for key, values in columns.items()}
-    height = 1.1 + 0.28 * len(names) if len(names) < 8 else 0.8 + 0.19 * min(len(names), MOST)
+    shares = _shares(names, columns) if names else pd.DataFrame()
+    bars = len(shares)
+    height = 1.1 + 0.28 * bars if bars < 8 else 0.8 + 0.19 * bars
     figure = Figure(figsize=(4.4, max(1.8, height) if names else 2.7), layout="constrained")
     ax = figure.add_subplot()
     if names:
-        shares = _shares(names, columns)
         for i, (key, colour) in enumerate(zip(columns, (DATA, SYNTHETIC), strict=True)):
             place = np.arange(len(shares)) + 0.4 * (i - 0.5)
             ax.barh(place, shares[key].to_numpy(), 0.38, color=colour, label=key)
@@ -68,16 +70,17 @@ def distribution(
 
 
 def _shares(names: Sequence[str], columns: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """Shares of levels in the given order; rare levels are merged if there are many."""
+    """Shares of levels in the given order; if there are many, rare ones are merged."""
     shares = pd.DataFrame(
         {
             name: values.astype(str).value_counts(normalize=True).reindex(list(names)).fillna(0.0)
             for name, values in columns.items()
         }
     )
-    if len(shares) <= MOST:
+    largest = shares.max(axis=1)
+    if len(shares) <= FEW or (len(shares) <= MOST and (largest >= RARE).all()):
         return shares
-    frequent = shares.max(axis=1).nlargest(MOST - 1).index
+    frequent = largest[largest >= RARE].nlargest(MOST - 1).index
     shown = shares.loc[[name for name in names if name in set(frequent)]]
     rest = (shares.sum() - shown.sum()).to_frame(f"{len(shares) - len(shown):,} others").T
     return pd.concat([shown, rest])

@@ -491,6 +491,21 @@ def test_the_example_is_a_regression_that_is_kept(kept, text):
     assert analysis.example(settings, data, analysis._patsy) == text
 
 
+def test_levels_that_hardly_occur_are_one_bar():
+    """Of 50 levels four occur: a page of empty bars says nothing more. Few levels are all shown."""
+    for count, bars in ((50, 5), (12, 12)):
+        levels = [f"level {k}" for k in range(count)]
+        column = dpb.Schema.from_dict({"columns": {"x": {"type": "ordinal", "levels": levels}}})[
+            "x"
+        ]
+        values = pd.Series(levels[:4] * 500)
+        (ax,) = figures.distribution(column, values, values).axes
+        labels = [label.get_text() for label in ax.get_yticklabels()]
+        assert len(labels) == bars
+        assert labels[:4] == levels[:4]
+        assert (labels[-1] == "46 others") == (count == 50)
+
+
 def test_the_verdict_ranks_what_is_lost():
     comparisons = [
         Comparison("column", "a", (0.019,), 0.001, "column a".format),
