@@ -151,7 +151,9 @@ def confirm(
             say(f"  {line}    {column.reasons[key]}")
         try:
             answer = typer.prompt(
-                "all, some keys, a line such as upper = 100, leave out, later, or quit"
+                "all, some keys, a line such as upper = 100, leave out, later, or quit",
+                default="",
+                show_default=False,
             )
             if answer.strip() == "quit":
                 break
@@ -175,6 +177,12 @@ def _answered(text: str, column: GuessedColumn, answer: str) -> str:
     Raises:
         SchemaError: the answer cannot be followed, or the file would be no schema.
     """
+    if not answer:
+        raise SchemaError(
+            "`all` confirms all guesses of this column, and names of keys (`lower upper`) confirm "
+            "these; a line replaces a value and confirms it; `leave out` drops the column, `later` "
+            "goes on to the next, and `quit` ends. What is answered is saved at once."
+        )
     if answer == "leave out":
         text = left_out(text, column.name)
         Schema.from_dict(tomllib.loads(text))

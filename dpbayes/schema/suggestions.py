@@ -88,12 +88,14 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             *_section(name, 'type = "identifier"'),
         )
     used = [name for name, guess in guesses.items() if guess.entry]
-    for name in used:
+    for place, name in enumerate(used):
         if condition := next(_conditions(name, used, by_name, codes), None):
             guesses[name].notes.append(
                 f"Missing exactly where this is not true: only_if = {condition!r}?"
             )
-        if other := next((o for o in used if _follows(codes[name], codes[o])), None):
+        before = set(used[:place])  # of two columns that say the same the later one follows
+        own = codes[name]
+        if other := next((o for o in used if _follows(own, codes[o], alike=o in before)), None):
             guesses[name].notes.append(
                 f"Follows from {other!r}, each value of which has one value here: leave it out, "
                 "and add it to the synthetic rows?"
@@ -184,10 +186,18 @@ def _word(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
-def _follows(own: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Tell whether each value of another column comes with one value of a column, and not back."""
+def _follows(own: NDArray[Any], other: NDArray[Any], *, alike: bool) -> bool:
+    """Tell whether each value of another column comes with one value of a column.
+
+    A missing value counts as one.
+
+    Args:
+        own, other: codes of the values, -1 where they are missing, shape (n,).
+        alike: it may be so the other way round, too.
+    """
+    own, other = (codes + 1 if codes.min() < 0 else codes for codes in (own, other))
     values, others = int(own.max()) + 1, int(other.max()) + 1
-    if own.min() < 0 or other.min() < 0 or not 2 <= values < others:
+    if not 2 <= values < others + alike:
         return False
     if others * FEWEST_OF_VALUE > len(own):
         return False

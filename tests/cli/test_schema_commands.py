@@ -103,6 +103,7 @@ def test_guesses_are_confirmed_in_the_terminal(tmp_path):
 
     said = answers("uper", "lower = 90", "upper = 120", "law of 1999", "type lower", "", "quit")
     assert "'uper' is no guess; guesses are type, lower, upper" in said
+    assert "`later` goes on to the next" in answers("", "quit")
     assert "lower" in said
     assert "1 columns have guesses left" in said
     schema = dpb.Schema.from_toml(tmp_path / "p.toml")

@@ -404,3 +404,19 @@ def test_bounds_that_are_values_of_records_are_called_so():
     )
     assert age.entry["upper"] > 42
     assert age.why["upper"].startswith("above the largest value;")
+
+
+def test_columns_that_follow_with_missing_values_and_both_ways():
+    """Of two columns that say the same the later one follows; chance makes none."""
+    rng = np.random.default_rng(1)
+    party = rng.choice(["left", "middle", "right", "other"], 400)
+    number = pd.Series(party).map({"left": 1, "middle": 2, "right": 3})  # missing for others
+    side = pd.Series(party).map({"left": "l", "middle": "m", "right": "r", "other": "o"})
+    table = pd.DataFrame({"party": party, "number": number, "side": side})
+    table["by_chance"] = rng.choice(["x", "y", "z"], 400)
+    notes = {name: " ".join(guess.notes) for name, guess in guesses(table).items()}
+    assert "Follows from 'party'" in notes["number"]
+    assert "Follows from 'party'" in notes["side"]
+    assert "Follows" not in notes["party"] + notes["by_chance"]
+    table.loc[np.flatnonzero(party == "left")[0], "number"] = 2
+    assert "Follows" not in " ".join(guesses(table)["number"].notes)
