@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
@@ -76,13 +76,7 @@ class BoundRecords:
         plain: the compiled program with the records, no weighting and no clamp.
     """
 
-    def __init__(self, task: Task, places: Ints | None = None) -> None:
-        """Bind the records of a task.
-
-        Args:
-            task: the task.
-            places: rows whose values of public data by row the records have; by default their own.
-        """
+    def __init__(self, task: Task) -> None:
         assert task.model is not None  # PosteriorMechanism.check
         self.task = task
         self.model: Model = task.model
@@ -92,10 +86,7 @@ class BoundRecords:
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
         counted = self._counted_as(task)
-        data = self.model.data(records, task.rows)
-        if places is not None:
-            data |= self.model.constants_at(np.resize(places, self.n), task.rows)
-        self.data, self.kinds = self._unique_records(data, counted)
+        self.data, self.kinds = self._unique_records(self._program_data(records), counted)
         self.counted = counted[self.kinds.rows]
         program = self.model.program
         self._compiled = task.engine.compile(program)
@@ -105,6 +96,9 @@ class BoundRecords:
                 self.model, self._compiled, task.schema, task.rows, threads, chains=False
             )
         self.plain = self._plain(self._compiled)
+
+    def _program_data(self, records: pd.DataFrame) -> dict[str, Any]:
+        return self.model.data(records, self.task.rows)
 
     def _counted_as(self, task: Task) -> Vector:
         """What each record counts as: 1, or its sampling weight as a part of the largest."""
@@ -442,10 +436,14 @@ class NeighbourRecords(BoundRecords):
     """
 
     def __init__(self, of: BoundRecords, given: pd.DataFrame) -> None:
-        records = of.task.schema.validate(given)
-        # One record more has the public facts of one that is there.
-        super().__init__(of.task.of(records), given.index.to_numpy() % max(1, of.task.rows))
-        self._of = of
+        self._of, self._places = of, given.index.to_numpy()
+        super().__init__(of.task.of(of.task.schema.validate(given)))
+
+    def _program_data(self, records: pd.DataFrame) -> dict[str, Any]:
+        """Program data; one record more has the public facts of one that is there."""
+        rows = self.task.rows
+        places = np.resize(self._places, self.n) % max(1, rows)
+        return {**super()._program_data(records), **self.model.constants_at(places, rows)}
 
     @property
     def blank(self) -> BoundModel:
