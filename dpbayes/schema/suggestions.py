@@ -21,7 +21,8 @@ from dpbayes.schema.dates import Calendar
 
 FEWEST_PERSONS = 20  # different values of an identifier
 MOST_OF_PERSON = 100  # rows of one person
-MOST_CONDITIONS = 20  # values of a column on which another may depend
+BY_CHANCE = 1e-4  # probability of missing values by chance, below which a condition explains them
+MOST_CONDITIONS = 40  # values of a column on which another may depend
 FEWEST_OF_VALUE = 5  # rows of each value, on average, from which a relation is no accident
 MOST_NUMBERS = 30  # numeric columns of which sums are looked for
 LOOKED_AT = 200  # rows in which a sum is looked for before it is tried in all
@@ -89,9 +90,15 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         )
     used = [name for name, guess in guesses.items() if guess.entry]
     for place, name in enumerate(used):
-        if condition := next(_conditions(name, used, by_name, codes), None):
+        conditions = dict(_conditions(name, used, by_name, codes))
+        if exact := [condition for condition, everywhere in conditions.items() if everywhere]:
             guesses[name].notes.append(
-                f"Missing exactly where this is not true: only_if = {condition!r}?"
+                f"Missing exactly where this is not true: only_if = {exact[0]!r}?"
+            )
+        elif conditions:
+            guesses[name].notes.append(
+                "Missing wherever this is not true, and in some other rows: "
+                f"only_if = {next(iter(conditions))!r}, beside missing = true?"
             )
         before = set(used[:place])  # of two columns that say the same the later one follows
         own = codes[name]
@@ -158,8 +165,8 @@ def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
 
 def _conditions(
     name: str, used: list[str], by_name: Mapping[str, pd.Series], codes: Mapping[str, NDArray[Any]]
-) -> Iterator[str]:
-    """Yield rules of one other column that tell exactly in which rows a column is missing."""
+) -> Iterator[tuple[str, bool]]:
+    """Yield rules of one other column without which a column is missing; True if never with it."""
     missing = codes[name] < 0
     if not FEWEST_OF_VALUE <= missing.sum() <= len(missing) - FEWEST_OF_VALUE:
         return
@@ -168,18 +175,24 @@ def _conditions(
         count = int(own.max()) + 1
         if other == name or own.min() < 0 or not 2 <= count <= MOST_CONDITIONS:
             continue
-        shares = np.bincount(own, missing, count) / np.bincount(own, minlength=count)
-        if set(shares.tolist()) == {0.0, 1.0}:
-            values = by_name[other].iloc[np.unique(own, return_index=True)[1][shares == 0]].tolist()
+        rows, blank = np.bincount(own, minlength=count), np.bincount(own, missing, count)
+        whole = blank == rows
+        if not 0 < whole.sum() < count:
+            continue
+        elsewhere = blank[~whole].sum() / rows[~whole].sum()
+        never = whole & (elsewhere**rows < BY_CHANCE)
+        if never.any():
+            first = np.unique(own, return_index=True)[1]
+            one = never.sum() == 1 < count - 1
+            values = by_name[other].iloc[first[never if one else ~never]].tolist()
             shown = [
                 repr(v) if isinstance(v, str) else f"{v:g}" if isinstance(v, float) else str(v)
                 for v in values
             ]
-            yield (
-                f"{_word(other)} == {shown[0]}"
-                if len(shown) == 1
-                else f"{_word(other)} in [{', '.join(shown)}]"
-            )
+            rule = f"in [{', '.join(shown)}]"
+            if len(shown) == 1:
+                rule = f"{'!=' if one else '=='} {shown[0]}"
+            yield f"{_word(other)} {rule}", elsewhere == 0
 
 
 def _word(name: str) -> str:

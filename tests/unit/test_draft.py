@@ -420,3 +420,20 @@ def test_columns_that_follow_with_missing_values_and_both_ways():
     assert "Follows" not in notes["party"] + notes["by_chance"]
     table.loc[np.flatnonzero(party == "left")[0], "number"] = 2
     assert "Follows" not in " ".join(guesses(table)["number"].notes)
+
+
+def test_a_question_that_was_not_asked_in_some_years_is_suggested():
+    """Also where others did not answer it, and not where few rows are missing by chance."""
+    rng = np.random.default_rng(1)
+    year = rng.choice([1986, 1991, 1998, 2006], 800)
+    answer = np.where(rng.random(800) < 0.3, np.nan, rng.integers(1, 9, 800))
+    table = pd.DataFrame({"year": year, "sex": rng.choice(["f", "m"], 800)})
+    table["late"] = np.where(year >= 1998, answer, np.nan)
+    table["but_one"] = np.where(year != 1991, answer, np.nan)
+    table["any"] = answer
+    table.loc[800] = [1977, "f", 3.0, 3.0, np.nan]  # one row of a year
+    notes = {name: " ".join(guess.notes) for name, guess in guesses(table).items()}
+    some = "Missing wherever this is not true, and in some other rows: only_if = "
+    assert f"{some}'year in [1998, 2006, 1977]'" in notes["late"]
+    assert f"{some}'year != 1991', beside missing = true?" in notes["but_one"]
+    assert "only_if" not in notes["any"] + notes["sex"]
