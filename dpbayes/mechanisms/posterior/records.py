@@ -447,8 +447,12 @@ class NeighbourRecords(BoundRecords):
 
     @property
     def blank(self) -> BoundModel:
-        """That of the fit: public facts are the same for neighbours."""
-        return self._of.blank
+        """Its own, from which an audit sees whether candidates follow the records.
+
+        With one row of public columns more or less it is that of the fit: public facts stay.
+        """
+        rows = len(self.model.public(self.task.records, self.task.rows))
+        return super().blank if rows == self.task.rows else self._of.blank
 
     def sensitivity(self) -> Vector:
         return self.sensitivity_under(self._of.unweighted.draws)
