@@ -462,9 +462,9 @@ class EmbeddedBinding(DrawsByChains):
             return waited_for(build, _PATIENCE if few else None)
         except TimeoutError:
             raise ProgramError(
-                f"{program.name}.stan was not ready for {self._n} rows after {_PATIENCE:g} "
-                "seconds: one of its loops may have no end, or unfolding it may have none (while "
-                "inside of for). Write loops between two numbers."
+                f"{program.name}.stan was not ready after {_PATIENCE:g} seconds: one of its loops "
+                "may have no end, or unfolding it may have none (while inside of for). Write loops "
+                "between two numbers."
             ) from None
         except RuntimeError as error:
             raise unfit_data(program, str(error)) from None
@@ -480,7 +480,7 @@ class EmbeddedBinding(DrawsByChains):
         count = sum(column.startswith(f"{name}.") for column in flat)
         if count == 0:
             raise ProgramError(
-                f"{program.name}.stan: {name} cannot be generated for {self._n:,} rows; either it "
+                f"{program.name}.stan: {name} cannot be generated; either it "
                 "is empty when emit is 1, or generated quantities use a function that this engine "
                 "lacks (named above): rewrite it, or use the cmdstan engine."
             )

@@ -56,7 +56,7 @@ def test_a_program_that_is_never_ready_is_refused(tmp_path):
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert "mine.stan was not ready for 40 rows after 2 seconds" in done.stdout, done.stderr
+    assert "mine.stan was not ready after 2 seconds:" in done.stdout, done.stderr
 
 
 def test_statements_that_the_engine_lacks_are_not_blamed_on_the_data():
