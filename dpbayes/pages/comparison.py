@@ -106,7 +106,8 @@ def sections(
     measured, total = [_measured(whole, formulas)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:
-            measured.append(_measured(other, dict.fromkeys(measured[0].fits, False)))
+            known = measured[0].fits
+            measured.append(_measured(other, dict.fromkeys(known, False), known))
             done()
     outcomes = over_data_sets([of.outcomes for of in measured])
     page_sections = [
@@ -135,12 +136,15 @@ def sections(
     return page_sections
 
 
-def _measured(whole: Whole, formulas: Mapping[str, bool]) -> _Measured:
+def _measured(
+    whole: Whole, formulas: Mapping[str, bool], known: Mapping[str, Compared] | None = None
+) -> _Measured:
     """Compare a data set with the records.
 
     Args:
         formulas: regressions; False for one that is left out where it cannot be fitted to this
             data set, or has other coefficients there.
+        known: the regressions on the same records beside another data set.
     """
     sizes = whole.size, len(whole.synthetic)
     columns = {
@@ -155,7 +159,8 @@ def _measured(whole: Whole, formulas: Mapping[str, bool]) -> _Measured:
     fits = {}
     for formula, needed in formulas.items():
         with contextlib.nullcontext() if needed else contextlib.suppress(DpbayesError):
-            fits[formula] = regressions.compared(whole, formula)
+            before = None if known is None else known[formula]
+            fits[formula] = regressions.compared(whole, formula, before)
             outcomes += fits[formula].outcomes
     return _Measured(columns, pairs, fits, outcomes)
 

@@ -151,11 +151,15 @@ def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, 
     return formulas
 
 
-def compared(whole: Whole, formula: str) -> Compared:
+def compared(whole: Whole, formula: str, known: Compared | None = None) -> Compared:
     """Fit a regression to records and to synthetic rows, and compare the groups of its formula.
 
     A column of two levels has a logistic regression, one of ordered levels proportional odds.
 
+    Args:
+        whole: the records and a synthetic table.
+        formula: the formula.
+        known: the same regression on the same records, beside another table.
     Raises:
         InferenceError: a regression cannot be fitted, or has other coefficients on one table.
         SchemaError: a column is not declared.
@@ -165,19 +169,22 @@ def compared(whole: Whole, formula: str) -> Compared:
         left, _ = columns_of(plain)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
-    known = [name for name in left if name in whole.schema.columns]
-    kind = whole.schema[known[0]].type if len(known) == len(left) == 1 else None
+    declared = [name for name in left if name in whole.schema.columns]
+    kind = whole.schema[declared[0]].type if len(declared) == len(left) == 1 else None
     model = "logit" if kind == "binary" else "ordinal" if kind == "ordinal" else "ols"
     fit = formula_fit(plain, model, {c.name: c.levels for c in whole.schema.columns.values()})
-    names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
-    ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
+    if known is None:
+        names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
+        ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
+    else:
+        names, ours = known.names, known.ours
     synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
     if names != synthetic_names:
         raise InferenceError(
             f"{plain!r} has other coefficients on synthetic rows than on the records: a "
             "level is missing in one of them."
         )
-    outcome = left[0] if known else ""
+    outcome = left[0] if declared else ""
     spreads = _spreads(whole, outcome, by) if outcome else {}
     return Compared(plain, model, names, ours, theirs, spreads, outcome)
 
