@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from dpbayes.core.errors import EngineError
-from dpbayes.core.interrupts import stop_if_interrupted
+from dpbayes.core.interrupts import stop_if_interrupted, uninterrupted
 
 T = TypeVar("T")
+WAIT = 1.0  # seconds between looks for a signal
 
 
 class Processes:
@@ -50,14 +52,46 @@ def run_each(
     """Call ``work`` for each number, in at most ``parallel`` threads; return results by number.
 
     If a call fails, or on Ctrl-C, the processes of all calls are killed and the error is raised.
+    Ctrl-C can do so only while the main thread waits for a result: elsewhere, as in an executor,
+    it can leave a lock for which the threads wait for ever.
     """
     processes = Processes()
-    with ThreadPoolExecutor(min(parallel, len(numbers))) as pool:
-        try:
-            futures = {pool.submit(work, number, processes): number for number in numbers}
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
+    waiting: SimpleQueue[int] = SimpleQueue()
+    done: SimpleQueue[tuple[int, T] | BaseException] = SimpleQueue()
+    for number in numbers:
+        waiting.put(number)
+
+    def take() -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                number = waiting.get_nowait()
+                try:
+                    done.put((number, work(number, processes)))
+                except BaseException as error:  # raised below
+                    done.put(error)
+
+    threads = [
+        threading.Thread(target=take, daemon=True) for _ in range(min(parallel, len(numbers)))
+    ]
+    results: dict[int, T] = {}
+    try:
+        with uninterrupted():
+            for thread in threads:
+                thread.start()
+        while len(results) < len(numbers):
+            try:
+                ended = done.get(timeout=WAIT)
+            except Empty:
+                stop_if_interrupted()  # Python may have lost the error that the signal raised
+                continue
+            if isinstance(ended, BaseException):
+                raise ended
+            results[ended[0]] = ended[1]
+    except BaseException:
+        with uninterrupted(look=False):
             processes.end()
-            raise
-    return {number: future.result() for future, number in futures.items()}
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join()
+        raise
+    return {number: results[number] for number in numbers}
