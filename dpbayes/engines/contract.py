@@ -23,7 +23,8 @@ from dpbayes.stan.proof.check import rows_in
 POINTS = 5
 MOVED = 100  # most records that are moved to the ends of their domain
 LARGEST = 1e6  # largest target without records: keeps rounding below 1e-9 of a clamped term
-FAR = 10.0  # largest unconstrained coordinate of points far out
+NEAR, FAR = 2.0, 10.0  # largest unconstrained coordinate of points: Stan's own, and far out
+ALIKE = 5  # records at hand, in place of which all others are put in turn
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 PROPER = "that the prior is proper"  # unless the text proves it
@@ -132,6 +133,7 @@ def check_contract(
     reduced = bound if count == n else model.bind({**fewer, **contract_defaults(count)})
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
+    probe.check_support(reduced, {name: np.asarray(fewer[name]) for name in names}, ends, seed)
     if chains:
         check_gradient(program, model, fewer, ends, seed, inside)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
@@ -442,6 +444,45 @@ class _Probe:
                 f"changing {name!r} of one record moves other records' log_lik (is it centred, "
                 "scaled or ranked by its own values?). Use public constants passed as data instead."
             )
+
+    def check_support(
+        self, bound: BoundModel, entries: Mapping[str, NDArray[Any]], ends: Ends, seed: int
+    ) -> None:
+        """Require that target is finite at the same points whatever the records are.
+
+        All points count, those too that the records at hand make impossible. All records are equal
+        here: at an end of their domain, or like one of those at hand.
+
+        Args:
+            bound: the program with the contract's defaults.
+            entries: its confidential entries.
+        """
+        # In a window of width 0 no term is infinite: only an error can stop the program.
+        closed = bound.rebind(clip_lower=0.0, clip_upper=0.0)
+        count = len(next(iter(entries.values())))
+        some = np.linspace(0, count - 1, ALIKE).astype(int)
+        alike = [{name: entries[name][i] for name in entries} for i in some]
+        alike += [{name: np.asarray(ends[name][end]) for name in entries} for end in range(2)]
+        tables = [closed]
+        for one in alike:
+            tables.append(
+                closed.rebind(**{k: np.repeat(v[None], count, 0) for k, v in one.items()})
+            )
+        for width in (NEAR, FAR):
+            try:
+                draws = closed.random_points(4 * POINTS, seed, width)
+            except EngineError:  # constraints that so large coordinates do not keep
+                continue
+            finite = np.isfinite([table.log_prob(draws) for table in tables])
+            differ = int((finite.any(axis=0) != finite.all(axis=0)).sum())
+            if differ:
+                raise self._broken(
+                    f"at {differ} of {4 * POINTS} random points with coordinates up to {width:g} "
+                    f"it fails with some values of {', '.join(entries)} and not with others: one "
+                    "record would make parameters impossible. Every value of the domain must have "
+                    "a log-likelihood at all of them, if only an infinite one or NaN: "
+                    "`log(1 + x)` has one where `log1p(x)` fails."
+                )
 
     def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:
         try:

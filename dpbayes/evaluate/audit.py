@@ -127,10 +127,13 @@ class _Search:
     def __init__(self, fit: Fit[Any], candidates: int, seed: int) -> None:
         self.fit, self.count = fit, candidates
         self.sampled = fit.fitted.bound_stages()
+        # Points of the prior leave out those that the program refuses with public constants. The
+        # posterior may be there all the same.
+        self.draws = _around(fit)
         try:
             self.points, self.wide = _points(fit.task), False
         except EngineError:  # more parameters than points of the prior can cover
-            self.points, self.wide = _around(fit), True
+            self.points, self.wide = self.draws, True
         self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
         original = fit.task.table.original
         assert isinstance(original, pd.DataFrame)  # posteriors take no chunks
@@ -176,8 +179,9 @@ class _Search:
         fit = self.fit
         public_too = adjacency == CHANGED or not fit.task.schema.rows.public
         ratio = _ratio(
-            fit, self.ours, neighbour, self.points, public_too=public_too, wide=self.wide
-        )
+            fit, self.ours, neighbour, self.points, self.draws, public_too=public_too,
+            wide=self.wide,
+        )  # fmt: skip
         ratio += _of_tables(fit, neighbour, public_too=public_too)
         self.best[adjacency] = max(self.best[adjacency], ratio)
         return ratio
@@ -259,6 +263,7 @@ def _ratio(
     ours: list[Floats],
     neighbour: pd.DataFrame,
     points: Candidates,
+    draws: Candidates,
     *,
     public_too: bool,
     wide: bool,
@@ -268,6 +273,7 @@ def _ratio(
     Args:
         public_too: the neighbour has the same public values and number of rows. If a record is
             added while the number of rows is public, the public facts are held fixed.
+        draws: draws of the fit and random points: both posteriors have to be 0 at the same ones.
         wide: return the range of the log ratio, which needs no normalising constant.
     """
     total = 0.0
@@ -275,6 +281,8 @@ def _ratio(
     for log_ours, mine, stage in zip(ours, sampled, theirs, strict=True):
         if public_too and not _same_points(mine, stage):
             return math.inf  # a point can be drawn from one table and not from the other
+        if mine.candidates is None and not _same_support(mine, stage, draws):
+            return math.inf
         log_theirs = _log_posterior(stage, points, mine.candidates)
         if (np.isfinite(log_ours) != np.isfinite(log_theirs)).any():
             return math.inf  # a record makes a parameter value impossible
@@ -291,6 +299,12 @@ def _same_points(ours: BoundStage, theirs: BoundStage) -> bool:
     return np.array_equal(ours.candidates.points, theirs.candidates.points) and np.array_equal(
         ours.candidates.log_proposal, theirs.candidates.log_proposal
     )
+
+
+def _same_support(ours: BoundStage, theirs: BoundStage, points: Candidates) -> bool:
+    """Return True if both posteriors are above 0 at the same points."""
+    ours_at, theirs_at = (stage.bound.log_prob(points.draws) for stage in (ours, theirs))
+    return np.array_equal(np.isfinite(ours_at), np.isfinite(theirs_at))
 
 
 def _search(

@@ -24,6 +24,7 @@ from dpbayes.stan.program import (
     without_comments,
     written_from,
 )
+from dpbayes.stan.proof.functions import is_of_stan
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
 from dpbayes.stan.proof.template import CLAMP, is_clamp
 
@@ -33,6 +34,7 @@ SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows", DIVERGENCE)
 COLUMN = "of_column"  # data entry: column for log_lik and y_rep; 0 is log_lik of whole records
 
 BOUNDS = ("lower", "upper", "offset", "multiplier")
+_KINDS = {"rows": "int", DIVERGENCE: "real"}  # types of entries that need not be declared
 _SWITCHES = ("emit", "emit_y_rep")
 _TERMS = "log_lik_i"
 _WIDTH = 88
@@ -137,7 +139,7 @@ def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
 
     Raises:
         ProgramError: two functions with the same head differ, or a user's function overloads one
-            of another program: Stan might call the wrong one.
+            of another program or of Stan: Stan might call the wrong one.
     """
     definitions: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
     owners: dict[str, StanProgram] = {}  # name -> program
@@ -145,7 +147,14 @@ def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
         for text in column.functions():
             bare = " ".join(without_comments(text).split())
             head = bare.partition("{")[0]
-            first = owners.setdefault(name_of(text), column.program)
+            name = name_of(text)
+            if not column.program.bundled and is_of_stan(name):
+                raise ProgramError(
+                    f"{column.program.name}.stan has a function {name}(), and Stan has one, too: "
+                    "in a sequence or by mechanism score it could be called in place of Stan's. "
+                    "Give it another name."
+                )
+            first = owners.setdefault(name, column.program)
             overloads = head not in definitions and first != column.program
             known, owner = definitions.setdefault(head, (bare, column.program.name))
             if overloads and not (first.bundled and column.program.bundled):
@@ -266,7 +275,7 @@ class PieceOfProgram:
         """Return the inside of the data block without shared entries and those of ``made``.
 
         Raises:
-            ProgramError: one statement declares such an entry and others.
+            ProgramError: one statement declares such an entry and others, or another type of it.
         """
         left_out = {*self.shared, *self.made}
         for names in _declarations(self.program, "data_block"):
@@ -281,6 +290,13 @@ class PieceOfProgram:
         passages, start = [], 0
         for semicolon in re.finditer(r";[ \t]*", code):
             name = re.search(r"(\w+)\s*$", code[start : semicolon.start()])
+            kind = re.match(r"\s*(\w*)", code[start : semicolon.start()])
+            if name and kind and kind[1] != _KINDS.get(name[1], kind[1]):
+                raise ProgramError(
+                    f"{self.program.name}.stan declares {name[1]} as {kind[1]}: in a sequence or "
+                    f"by mechanism score it is {_KINDS[name[1]]}, and `1 / rows` is another number "
+                    f"there. Write `{_KINDS[name[1]]} {name[1]};`."
+                )
             comment = re.compile(r"//[^\n]*").match(text, semicolon.end())
             end = comment.end() if comment else semicolon.end()
             if name and name[1] in left_out:

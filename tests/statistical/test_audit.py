@@ -1,5 +1,6 @@
 """The audit confirms what is strict, and catches what is not."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
 from dpbayes.evaluate.audit_sampled import audit_sampled, log_ratio_bound
+from dpbayes.mechanisms.posterior import records as checked_records
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.stan.program import written_from
 from tests.programs import GOOD, write
@@ -248,6 +250,27 @@ def test_confidence_bound_by_simulation():
     assert misses <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
     assert np.mean(bounds) > 0.1
     assert log_ratio_bound(0, 10, 20, 0.025) == 0.0
+
+
+SHIFTED = GOOD.replace("real mu;", "real mu;\n  real<lower=0> shift;").replace(
+    "mu ~ normal(0, 2);", "mu ~ normal(0, 1);\n  shift ~ normal(0, 0.6);"
+).replace("square(y - mu)", "square(log1p(y - shift) - mu)")  # fmt: skip
+
+
+def test_a_record_that_makes_impossible_what_public_constants_do(tmp_path, monkeypatch):
+    """At points of the prior, without those that y = 0 rejects, both posteriors are above 0."""
+    monkeypatch.setattr(checked_records, "check_on_made_up", lambda *_, **__: None)
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"y": {"type": "count", "upper": 12}}}
+    )
+    program = dpb.Program(write(tmp_path, SHIFTED), "y ~ 1")
+    y = np.floor(3 + np.random.default_rng(1).lognormal(0.8, 0.5, 300)).clip(0, 12).astype(int)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Anchored(4.0, "none"), program, settings=SETTINGS, allow_unproved=True
+    )
+    fit = synthesizer.fit(pd.DataFrame({"y": y}), allow_nonconvergence=True)
+    assert (fit.fitted.draws["posterior"]["shift"] > 1).any()
+    assert math.isinf(audit(fit, candidates=20).add_remove)
 
 
 def test_what_delta_allows_is_no_violation():

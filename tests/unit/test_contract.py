@@ -288,6 +288,16 @@ FAR_OUT = {
 }
 
 
+def test_refused_where_the_records_at_hand_leave_no_point(tmp_path):
+    """They are the extremes here, so that no point at which all of them are possible shows it."""
+    text = GOOD.replace("-0.5 * square(y - mu)", "-0.5 * square(y - mu) - log1p(y * mu)")
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    with pytest.raises(dpb.ProgramError, match="it fails with some values of y and not with other"):
+        check(program)
+    formula = dpb.StanProgram.from_file(write(tmp_path, text.replace("log1p(", "log(1 + ")))
+    assert check(formula).passed  # NaN in place of an error
+
+
 @pytest.mark.parametrize("name", FAR_OUT)
 def test_refused_far_out(name, tmp_path):
     old, new, message = FAR_OUT[name]

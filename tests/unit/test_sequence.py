@@ -279,6 +279,23 @@ def test_functions_of_one_name_in_two_programs(tmp_path, function, other):
             composed(order)
 
 
+def test_a_function_that_stan_has_too(tmp_path):
+    """Another program's prior would be drawn by it."""
+    made = [*pieces(tmp_path, "real normal_lpdf(real x, int m, int s) { return 0; }", HALF)]
+    for order in (made, made[::-1]):
+        with pytest.raises(dpb.ProgramError, match=r"normal_lpdf\(\), and Stan has one, too"):
+            composed(order)
+
+
+def test_rows_that_are_no_whole_number(tmp_path):
+    """`1 / rows` would be 0 in the sequence."""
+    path = tmp_path / "mine.stan"
+    path.write_text(OWN.replace("  int<lower=1> n;", "  int<lower=1> n;\n  real rows;"))
+    first = Piece("c1", "c1 ~ 1", StanProgram.from_file(path))
+    with pytest.raises(dpb.ProgramError, match=r"rows as real: .* Write `int rows;`"):
+        composed([first, *pieces(tmp_path, HALF)])
+
+
 def test_the_same_function_in_two_programs_is_one(tmp_path):
     program = composed([*pieces(tmp_path, HALF, HALF.replace(" / ", "\n / "))])
     assert program.text.count("real half(") == 1
