@@ -21,7 +21,7 @@ from dpbayes.cli.options import flattened
 from dpbayes.cli.pages import report
 from dpbayes.cli.plan import plan
 from dpbayes.cli.schema import schema_app
-from dpbayes.cli.streams import FAILED, run, say, say_error, spelled
+from dpbayes.cli.streams import FAILED, run, say, say_error, sign_of_life, spelled
 from dpbayes.cli.synthesize import synthesize
 from dpbayes.cli.tune import tune
 from dpbayes.cli.whole import risk, utility
@@ -165,7 +165,6 @@ def list_() -> None:
 for _subcommand in (
     demo,
     plan,
-    explore,
     synthesize,
     tune,
     audit,
@@ -175,7 +174,8 @@ for _subcommand in (
     utility,
     report,
 ):
-    app.command()(flattened(_subcommand))
+    app.command()(flattened(sign_of_life()(_subcommand)))
+app.command()(flattened(explore))  # its page shows what it does
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")

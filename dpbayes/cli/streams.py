@@ -11,7 +11,8 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from dpbayes.publication.url import redact
 
+EVERY = 60.0  # seconds between signs of life
 FAILED = 2  # exit code: an error that a user can mend
 # Names of data sets, notes and paths come from the user: rich must not interpret them.
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
@@ -147,6 +149,26 @@ def say_table(table: Table) -> None:
 def say_error(text: str) -> None:
     """Print a line on standard error."""
     print(spelled(text), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def sign_of_life() -> Iterator[None]:
+    """Say on standard error, each minute that the block takes, that the command is at work."""
+    ended, errors = threading.Event(), sys.stderr
+
+    def say_so() -> None:
+        minutes = 0
+        while not ended.wait(EVERY):
+            minutes += 1
+            print(f"at work for {minutes} min", file=errors, flush=True)
+
+    thread = threading.Thread(target=say_so, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def shows_progress() -> bool:

@@ -63,7 +63,7 @@ from dpbayes.inference import analyse
 from dpbayes.inference.regressions import formula_fit
 
 # In the folder of the release; needs statsmodels.
-print(analyse(".", formula_fit({formula!r})))
+print(analyse(".", formula_fit({formula!r}{model})))
 """
 _PYTHON = """\
 import pandas as pd
@@ -71,7 +71,7 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 files = [f"synthetic_{{i}}{ending}" for i in range(1, {after})]
-fits = [smf.ols({formula!r}, {read}).fit() for file in files]
+fits = [smf.{call}, {read}).{fit} for file in files]
 m = len(fits)
 coefficients = pd.DataFrame([fit.params for fit in fits])
 estimate, between = coefficients.mean(), coefficients.var()
@@ -84,7 +84,7 @@ print(pd.DataFrame(table))
 """
 _R = """\
 files <- sprintf("synthetic_%d{ending}", 1:{m})
-fits <- lapply(files, function(file) lm({formula}, data = {read}))
+fits <- lapply(files, function(file) {call}, data = {read}))
 m <- length(fits)
 coefficients <- do.call(rbind, lapply(fits, coef))
 estimate <- colMeans(coefficients)
@@ -100,11 +100,11 @@ import pandas as pd
 import statsmodels.formula.api as smf
 
 file = "synthetic_1{ending}"
-print(smf.ols({formula!r}, {read}).fit().params)
+print(smf.{call}, {read}).{fit}.params)
 """
 _ONE_R = """\
 file <- "synthetic_1{ending}"
-print(coef(lm({formula}, data = {read})))
+print(coef({call}, data = {read})))
 """
 _PARAMETERS = (
     Code(
@@ -166,17 +166,26 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     size = records_of(public_settings) or len(data)
     formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
     texts = _texts(statement.get("levels", {}))
-    code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size, texts)
+    outcome = (formulas[0] or "").partition("~")[0].strip(" `")
+    model = "logit" if outcome in data and _is_truth(data[outcome]) else "ols"
+    code = _programs(formulas, model, ending, 1 if one else m, rule, len(data) / size, texts)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
 
 
 def _programs(
-    formulas: list[str | None], ending: str, m: int, rule: str, scale: float, texts: list[str]
+    formulas: list[str | None],
+    model: str,
+    ending: str,
+    m: int,
+    rule: str,
+    scale: float,
+    texts: list[str],
 ) -> list[Code]:
     """Fill the programs in.
 
     Args:
         formulas: the example for dpbayes and R, and for statsmodels.
+        model: "ols" or "logit".
         ending: of the files.
         m: number of data sets to combine.
         rule: by which to combine them.
@@ -194,14 +203,18 @@ def _programs(
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
     templates = (_ONE_PYTHON, _ONE_R) if m == 1 else (_PYTHON, _R)
+    call, of_r, fit, chosen = f"ols({patsy!r}", f"lm({own}", "fit()", ""
+    if model == "logit":
+        call, of_r, fit = f"logit({patsy!r}", f"glm({own}, family = binomial", "fit(disp=0)"
+        chosen = ', "logit"'
     programs = [
         Code("Python, with pandas and statsmodels",
-             templates[0].format(formula=patsy, read=in_python, by_rule=python, **given)),
-        Code("R", templates[1].format(formula=own, read=in_r, by_rule=r, **given)),
+             templates[0].format(call=call, fit=fit, read=in_python, by_rule=python, **given)),
+        Code("R", templates[1].format(call=of_r, read=in_r, by_rule=r, **given)),
     ]  # fmt: skip
     if m == 1:
         return programs
-    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own)), *programs]
+    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=chosen)), *programs]
 
 
 def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -262,6 +275,11 @@ def _is_numeric(values: pd.Series) -> bool:
     numbers = pd.to_numeric(values, errors="coerce").notna()
     empty = values.isna() | (values.astype(str).str.strip() == "")
     return bool(numbers.any() and (numbers | empty).all())
+
+
+def _is_truth(values: pd.Series) -> bool:
+    """True if the values are 0 and 1, and both occur."""
+    return set(pd.to_numeric(values, errors="coerce").dropna()) == {0, 1}
 
 
 def _patsy(name: str) -> str:

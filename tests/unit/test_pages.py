@@ -462,6 +462,26 @@ def test_one_data_set_is_not_combined(out, tmp_path, monkeypatch):
     assert numbers_in(table) == pytest.approx(fit.params.tolist(), rel=1e-4)
 
 
+def test_an_outcome_of_0_and_1_has_a_logistic_regression(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    age = rng.integers(20, 60, 400)
+    records = pd.DataFrame({"ill": (rng.random(400) < age / 80).astype(int), "age": age})
+    schema = {"columns": {"ill": {"type": "count", "upper": 1}, "age": COLUMNS["age"]}}
+    synthesizer = dpb.Synthesizer(
+        dpb.Schema.from_dict(schema), dpb.Marginals(2.0, keep=("ill ~ age",))
+    )
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=3).run(records)
+    texts, release = programs(tmp_path / "out"), tmp_path / "out/release"
+    assert "glm(ill ~ age, family = binomial, data =" in texts["R"]
+    assert texts["R"].count("(") == texts["R"].count(")")
+    combined = analyse(release, formula_fit("ill ~ age", "logit"))
+    expected = np.column_stack([combined.estimate, *combined.interval()]).ravel()
+    table = printed(texts["Python, with pandas and statsmodels"], release, monkeypatch)
+    assert numbers_in(table) == pytest.approx(expected, rel=1e-3)
+    ours = printed(texts["Python, with dpbayes"], release, monkeypatch)
+    assert f"{combined.estimate.iloc[-1]:.4g}" in ours
+
+
 @pytest.mark.parametrize(
     ("rows", "text"), [("class", "`class` ~ `a b`"), ("y", "`y` ~ `a b`"), ("y`", None)]
 )

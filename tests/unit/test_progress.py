@@ -1,9 +1,11 @@
 """Bars of progress."""
 
 import io
+import time
 
 from rich.console import Console
 
+from dpbayes.cli import streams
 from dpbayes.engines import progress
 
 
@@ -21,4 +23,13 @@ def test_a_bar_counts_steps_on_a_terminal(monkeypatch):
 def test_nothing_is_shown_where_it_is_not_asked_for(capfd):
     with progress.progress_of(2, "data sets", shown=False) as done:
         done()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_command_shows_that_it_is_at_work_wherever_its_output_goes(monkeypatch, capfd):
+    monkeypatch.setattr(streams, "EVERY", 0.2)
+    with streams.sign_of_life():
+        time.sleep(0.5)
+    assert capfd.readouterr() == ("", "at work for 1 min\nat work for 2 min\n")
+    time.sleep(0.3)
     assert capfd.readouterr() == ("", "")
