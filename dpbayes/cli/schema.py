@@ -31,6 +31,7 @@ from dpbayes.schema.confirmation import (
 )
 from dpbayes.schema.draft import FEWEST, MARK, guesses, text
 from dpbayes.schema.editors import json_schema
+from dpbayes.schema.table import KNOWN
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
 
@@ -168,7 +169,11 @@ def confirm(
             break
         with as_output_error(schema, "The answer was not saved."):
             _replace(schema, text)
-    say_done(f"{schema}: {len(guessed_columns(text))} columns have guesses left.")
+    left, said = len(guessed_columns(text)), tomllib.loads(text)
+    say_done(f"{schema}: {left} columns have guesses left.")
+    unsaid = [key for key in KNOWN if key not in said]
+    if not left and unsaid:
+        say(f"The file says nothing of {', '.join(unsaid)}: add what applies (docs/schema.md).")
 
 
 def _answered(text: str, column: GuessedColumn, answer: str) -> str:

@@ -115,7 +115,9 @@ def test_guesses_are_confirmed_in_the_terminal(tmp_path):
     assert list(dpb.Schema.from_toml(tmp_path / "p.toml").columns) == ["age"]
     assert "# [columns.sex] left out\n" in (tmp_path / "p.toml").read_text()
     (tmp_path / "p.toml").write_text(confirmed)
-    assert "0 columns have guesses left" in answers("all", "form A")
+    said = answers("all", "form A")
+    assert "0 columns have guesses left" in said
+    assert "says nothing of title, publisher, unit_of_record, rows, rules, keep, cluster" in said
     assert (tmp_path / "p.toml").stat().st_mode & 0o777 == 0o600
     assert dpbayes("schema", "check", "p.toml", cwd=tmp_path).returncode == 0
 
