@@ -13,8 +13,9 @@ from dpbayes.core.errors import DataError, GuaranteeError
 from dpbayes.core.lazy import pd
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.domain import made_up
+from dpbayes.schema.domain import made_up, with_largest_weight
 
+CUT = 2.0  # times the largest weight: one that is cut, or moves what is released too far
 INSIDE = 1e-9  # distance of candidates from the bounds, as a share of a continuous range
 ROUNDS = 3  # of the search around a record, each with a quarter of the step
 MADE_UP = 8  # random records that satisfy the rules of a schema
@@ -26,13 +27,7 @@ def domain(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame
     Sampling weights are above the largest, to which they are cut.
     """
     records = pd.DataFrame({name: _values(c, count, rng) for name, c in schema.columns.items()})
-    return _of_most_weight(schema, records)
-
-
-def _of_most_weight(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
-    """Records with weights that are cut, or move what is released by more than they may."""
-    survey = schema.survey
-    return records if survey is None else records.assign(**{survey.weights: 2 * survey.largest})
+    return with_largest_weight(schema, records, CUT)
 
 
 def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -164,7 +159,7 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     columns = schema.confidential()
     plain = _plain(records)
     place = ordinary(columns[0], records)
-    typical, survey = _of_most_weight(schema, plain.iloc[[place]]), schema.survey
+    typical, survey = with_largest_weight(schema, plain.iloc[[place]], CUT), schema.survey
     pools = [corners(columns, typical), extremes(columns, typical)]
     if survey is not None:
         weights = replace(survey.column, upper=2 * survey.largest)

@@ -218,7 +218,8 @@ def density_overlay(
     """
     figure, ax = _axes(ax, width=7.2)
     every = {"data": original, **synthetic}
-    label = _label(column, every)
+    missing = {name: f"{values.isna().mean():.0%}" for name, values in every.items()}
+    label = _label(column, missing)
     series = {name: values.dropna() for name, values in every.items()}
     if column.levels or column.whole:
         _shares(ax, column, series, [_styles(series)[name][0] for name in series])
@@ -233,12 +234,10 @@ def density_overlay(
     return figure
 
 
-def _label(column: Column, series: Mapping[str, pd.Series]) -> str:
-    """Label a column with its title and, if it is optional, its shares of missing values."""
-    if not column.optional:
-        return column.title
-    shares = ", ".join(f"{values.isna().mean():.0%} of {name}" for name, values in series.items())
-    return f"{column.title} (missing: {shares})"
+def _label(column: Column, missing: Mapping[str, str]) -> str:
+    """Label a column with its title and, if it is optional, shares of missing values by series."""
+    shares = ", ".join(f"{share} of {name}" for name, share in missing.items())
+    return f"{column.title} (missing: {shares})" if column.optional else column.title
 
 
 def density_lines(
@@ -366,18 +365,11 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
     ax.set_ylim(bottom=0)
     if not counted:
         spell(ax)
-    ax.set_xlabel(_with_missing(column, original, synthetic))
+    missing = [float(values.isna().mean()) for values in synthetic]
+    ends = dict.fromkeys(f"{share:.0%}" for share in (min(missing), max(missing)))
+    blank = {"data": f"{original.isna().mean():.0%}", "synthetic": " to ".join(ends)}
+    ax.set_xlabel(_label(column, blank))
     ax.legend(frameon=False)
-
-
-def _with_missing(column: Column, original: pd.Series, synthetic: Sequence[pd.Series]) -> str:
-    """Label of a column with its shares of missing values, if it is optional."""
-    if not column.optional:
-        return column.title
-    shares = [float(values.isna().mean()) for values in synthetic]
-    ends = dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares)))
-    of = f"{original.isna().mean():.0%} of data, {' to '.join(ends)} of synthetic"
-    return f"{column.title} (missing: {of})"
 
 
 def density(values: Floats, column: Column, largest: float | None = None) -> tuple[Floats, Floats]:

@@ -46,10 +46,12 @@ def made_up(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFram
     return _weighted(schema, repeated, rng)
 
 
-def with_largest_weight(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
-    """Add the largest weight to records, if the schema has a survey."""
+def with_largest_weight(schema: Schema, records: pd.DataFrame, times: float = 1.0) -> pd.DataFrame:
+    """Add the largest weight to records, or a multiple of it, if the schema has a survey."""
     survey = schema.survey
-    return records if survey is None else records.assign(**{survey.weights: survey.largest})
+    if survey is None:
+        return records
+    return records.assign(**{survey.weights: times * survey.largest})
 
 
 def _weighted(schema: Schema, records: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
