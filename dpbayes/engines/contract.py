@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ POINTS = 5
 MOVED = 100  # most records that are moved to the ends of their domain
 LARGEST = 1e6  # largest target without records: keeps rounding below 1e-9 of a clamped term
 NEAR, FAR = 2.0, 10.0  # largest unconstrained coordinate of points: Stan's own, and far out
+TREES = 5  # cap on the doublings of a trajectory of the prior, which may be improper
 ALIKE = 5  # records at hand, in place of which all others are put in turn
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
@@ -450,8 +452,9 @@ class _Probe:
     ) -> None:
         """Require that target is finite at the same points whatever the records are.
 
-        All points count, those too that the records at hand make impossible. All records are equal
-        here: at an end of their domain, or like one of those at hand.
+        All points count, those too that the records at hand make impossible: random ones, and
+        draws of the prior, whose parameters may be far from order 1. All records are equal here:
+        at an end of their domain, or like one of those at hand.
 
         Args:
             bound: the program with the contract's defaults.
@@ -468,20 +471,34 @@ class _Probe:
             tables.append(
                 closed.rebind(**{k: np.repeat(v[None], count, 0) for k, v in one.items()})
             )
-        for width in (NEAR, FAR):
+        prior = SamplerSettings(
+            chains=2, warmup=100, draws=2 * POINTS, seed=seed, max_treedepth=TREES
+        )
+        drawn: list[tuple[str, Callable[[], xr.DataTree]]] = [
+            (
+                f"random points with coordinates up to {width:g}",
+                partial(closed.random_points, 4 * POINTS, seed, width),
+            )
+            for width in (NEAR, FAR)
+        ]
+        # Where a record stops the program no chain gets to: so each table has chains of its own.
+        drawn += [
+            ("draws of the prior", partial(table.sample, prior)) for table in (closed, *tables[-2:])
+        ]
+        for words, draw in drawn:
             try:
-                draws = closed.random_points(4 * POINTS, seed, width)
-            except EngineError:  # constraints that so large coordinates do not keep
+                draws = draw()
+            except EngineError:  # constraints that coordinates do not keep, or no gradient
                 continue
             finite = np.isfinite([table.log_prob(draws) for table in tables])
             differ = int((finite.any(axis=0) != finite.all(axis=0)).sum())
             if differ:
                 raise self._broken(
-                    f"at {differ} of {4 * POINTS} random points with coordinates up to {width:g} "
-                    f"it fails with some values of {', '.join(entries)} and not with others: one "
-                    "record would make parameters impossible. Every value of the domain must have "
-                    "a log-likelihood at all of them, if only an infinite one or NaN: "
-                    "`log(1 + x)` has one where `log1p(x)` fails."
+                    f"at {differ} of {4 * POINTS} {words} it fails with some values of "
+                    f"{', '.join(entries)} and not with others: one record would make parameters "
+                    "impossible. Every value of the domain must have a log-likelihood at all of "
+                    "them, if only an infinite one or NaN: `log(1 + x)` has one where `log1p(x)` "
+                    "fails."
                 )
 
     def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:

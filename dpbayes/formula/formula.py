@@ -312,5 +312,5 @@ class DataFormula:
         plain = pd.DataFrame(design.astype(float))
         outcome = pd.Series(factors.numbers(self._outcome, records), index=data.index)
         if not np.isfinite(plain.to_numpy()).all() or not np.isfinite(outcome).all():
-            raise SchemaError(f"{self._where} is not finite, or a value is missing.")
+            raise SchemaError(f"{self._where} is not finite in some rows, as a log of 0 is.")
         return outcome, plain

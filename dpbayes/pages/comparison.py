@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ from dpbayes.engines.progress import progress_of
 from dpbayes.evaluate.utility import utility
 from dpbayes.pages import figures, regressions
 from dpbayes.pages.page import PageTable, Picture, Section, per_cent, to_spread
-from dpbayes.pages.regressions import Compared
+from dpbayes.pages.regressions import Compared, OnRecords
 from dpbayes.pages.verdict import (
     Comparison,
     chance_of_shares,
@@ -36,6 +35,7 @@ from dpbayes.report.whole import (
     bounds_of,
     correlations,
     joint_utility,
+    numbers_of,
     risk,
     tables_of,
 )
@@ -102,12 +102,19 @@ def sections(
     """
     wholes = map(question.beside, data_sets)
     whole = next(wholes)
-    formulas = regressions.to_compare(statement, question.formulas)
-    measured, total = [_measured(whole, formulas)], statement["datasets"] - 1
+    fitted: dict[str, OnRecords] = {}
+    unfitted: dict[str, str] = {}
+    for formula, needed in regressions.to_compare(statement, question.formulas).items():
+        try:
+            fitted[formula] = regressions.of_records(whole, formula)
+        except DpbayesError as error:
+            if needed:
+                raise
+            unfitted[formula] = str(error)
+    measured, total = [_measured(whole, fitted, unfitted)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
         for other in wholes:
-            known = measured[0].fits
-            measured.append(_measured(other, dict.fromkeys(known, False), known))
+            measured.append(_measured(other, fitted, unfitted))
             done()
     outcomes = over_data_sets([of.outcomes for of in measured])
     page_sections = [
@@ -115,8 +122,8 @@ def sections(
         _columns(whole, measured),
         _together(whole, [of.pairs for of in measured], outcomes),
     ]
-    if measured[0].fits:
-        page_sections.append(regressions.section([of.fits for of in measured]))
+    if fitted or unfitted:
+        page_sections.append(regressions.section([of.fits for of in measured], unfitted))
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         key_names = ", ".join(question.keys)
@@ -136,15 +143,13 @@ def sections(
     return page_sections
 
 
-def _measured(
-    whole: Whole, formulas: Mapping[str, bool], known: Mapping[str, Compared] | None = None
-) -> _Measured:
+def _measured(whole: Whole, fitted: Mapping[str, OnRecords], unfitted: dict[str, str]) -> _Measured:
     """Compare a data set with the records.
 
     Args:
-        formulas: regressions; False for one that is left out where it cannot be fitted to this
-            data set, or has other coefficients there.
-        known: the regressions on the same records beside another data set.
+        fitted: regressions on the records, by formula.
+        unfitted: takes the reason why a regression cannot be compared on a data set, the first of
+            each formula.
     """
     sizes = whole.size, len(whole.synthetic)
     columns = {
@@ -154,15 +159,43 @@ def _measured(
     }
     outcomes = [o for name, of in columns.items() for o in of_column(name, of, *sizes)]
     pairs = pair_grids(whole)
+    outcomes += _mean_outcomes(whole, columns)
     outcomes += _pair_outcomes(whole.schema, *pairs)
     outcomes += _correlation_outcomes(whole)
     fits = {}
-    for formula, needed in formulas.items():
-        with contextlib.nullcontext() if needed else contextlib.suppress(DpbayesError):
-            before = None if known is None else known[formula]
-            fits[formula] = regressions.compared(whole, formula, before)
+    for formula, ours in fitted.items():
+        try:
+            fits[formula] = regressions.compared(whole, formula, ours)
+        except DpbayesError as error:
+            unfitted.setdefault(formula, str(error))
+        else:
             outcomes += fits[formula].outcomes
     return _Measured(columns, pairs, fits, outcomes)
+
+
+def _mean_outcomes(whole: Whole, measures: Mapping[str, Mapping[str, Any]]) -> Iterator[Comparison]:
+    """Yield a comparison of the mean of each column of numbers or days."""
+    for name, of in measures.items():
+        column, records = whole.schema[name], whole.weighed[name]
+        if column.levels or "mean" not in of["original"] or "mean" not in of["synthetic"]:
+            continue
+        ours, sd = of["original"]["mean"], float(np.std(numbers_of(column, records.dropna())))
+        if sd == 0:
+            continue
+
+        def lost(distances: Sequence[float], of: Any = (column, records, ours, sd)) -> str:
+            column, records, ours, sd = of
+            values = [ours + sd * at for at in (np.mean(distances), min(distances), max(distances))]
+            mean, low, high, true = (
+                _centre(column, {"mean": value}, records) for value in (*values, ours)
+            )
+            spread = f" ({low} to {high})" if len(distances) > 1 else ""
+            return f"Mean of `{column.name}`: {mean}{spread} in place of {true}"
+
+        apart = float(of["synthetic"]["mean"] - ours) / sd
+        present = records.notna().mean() * whole.size, whole.synthetic[name].notna().sum()
+        chance = float(np.sqrt(sum(1 / count for count in present)))
+        yield Comparison("mean", name, (apart,), chance, lost)
 
 
 def _columns(whole: Whole, measured: Sequence[_Measured]) -> Section:

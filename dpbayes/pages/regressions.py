@@ -151,18 +151,36 @@ def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, 
     return formulas
 
 
-def compared(whole: Whole, formula: str, known: Compared | None = None) -> Compared:
-    """Fit a regression to records and to synthetic rows, and compare the groups of its formula.
+@dataclass(frozen=True)
+class OnRecords:
+    """A regression on the records.
+
+    Attributes:
+        formula: text of the formula, without group terms.
+        model: a key of ``MODELS``.
+        fit: fits it to a table.
+        names: names of the coefficients.
+        estimates: coefficients and standard errors.
+        outcome: name of the outcome, if it is a column.
+        groupings: columns of each group term.
+    """
+
+    formula: str
+    model: str
+    fit: Callable[[pd.DataFrame], object]
+    names: list[str]
+    estimates: Estimates
+    outcome: str
+    groupings: Sequence[tuple[str, ...]]
+
+
+def of_records(whole: Whole, formula: str) -> OnRecords:
+    """Fit a regression to the records.
 
     A column of two levels has a logistic regression, one of ordered levels proportional odds.
 
-    Args:
-        whole: the records and a synthetic table.
-        formula: the formula.
-        known: the same regression on the same records, beside another table.
     Raises:
-        InferenceError: a regression cannot be fitted, or has other coefficients on one table.
-        SchemaError: a column is not declared.
+        InferenceError: it cannot be fitted. SchemaError: a column is not declared.
     """
     try:
         plain, by = without_groups(formula)
@@ -173,20 +191,31 @@ def compared(whole: Whole, formula: str, known: Compared | None = None) -> Compa
     kind = whole.schema[declared[0]].type if len(declared) == len(left) == 1 else None
     model = "logit" if kind == "binary" else "ordinal" if kind == "ordinal" else "ols"
     fit = formula_fit(plain, model, {c.name: c.levels for c in whole.schema.columns.values()})
-    if known is None:
-        names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
-        ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
-    else:
-        names, ours = known.names, known.ours
-    synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
-    if names != synthetic_names:
+    names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
+    ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
+    return OnRecords(plain, model, fit, names, ours, left[0] if declared else "", by)
+
+
+def compared(whole: Whole, formula: str, known: OnRecords | None = None) -> Compared:
+    """Fit a regression to records and to synthetic rows, and compare the groups of its formula.
+
+    Args:
+        whole: the records and a synthetic table.
+        formula: the formula.
+        known: the regression on these records.
+    Raises:
+        InferenceError: a regression cannot be fitted, or has other coefficients on one table.
+        SchemaError: a column is not declared.
+    """
+    ours = of_records(whole, formula) if known is None else known
+    names, theirs = _fitted(ours.fit, whole.schema, whole.synthetic)
+    if names != ours.names:
         raise InferenceError(
-            f"{plain!r} has other coefficients on synthetic rows than on the records: a "
+            f"{ours.formula!r} has other coefficients on synthetic rows than on the records: a "
             "level is missing in one of them."
         )
-    outcome = left[0] if declared else ""
-    spreads = _spreads(whole, outcome, by) if outcome else {}
-    return Compared(plain, model, names, ours, theirs, spreads, outcome)
+    spreads = _spreads(whole, ours.outcome, ours.groupings) if ours.outcome else {}
+    return Compared(ours.formula, ours.model, names, ours.estimates, theirs, spreads, ours.outcome)
 
 
 def _spreads(
@@ -213,10 +242,20 @@ def _spreads(
     return spreads
 
 
-def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
-    """Section that compares regressions and groups on the records and on the data sets."""
-    pictures, tables, missed, unfitted = [], [], [], []
-    for formula, first in of_each[0].items():
+def section(
+    of_each: Sequence[Mapping[str, Compared]], unfitted: Mapping[str, str] | None = None
+) -> Section:
+    """Section that compares regressions and groups on the records and on the data sets.
+
+    Args:
+        of_each: regressions of each data set by formula.
+        unfitted: by formula, why the records, or the first data set without it, do not have it.
+    """
+    pictures, tables, missed, partly = [], [], [], []
+    firsts: dict[str, Compared] = {}
+    for by_formula in of_each:
+        firsts = {**by_formula, **firsts}
+    for formula, first in firsts.items():
         fits = [by_formula[formula] for by_formula in of_each if formula in by_formula]
         estimates, errors = np.mean([of.theirs for of in fits], axis=0)
         table = _coefficients(first.names, first.ours, (estimates, errors))
@@ -225,7 +264,7 @@ def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
             missed.append(f"{first.formula}: {', '.join(table.loc[apart, 'coefficient'])}")
         caption = f"{first.formula} ({MODELS[first.model]}{of_data_sets(len(fits))})"
         if few := len(of_each) - len(fits):
-            unfitted.append(f"{first.formula}: {few} of {len(of_each)}")
+            partly.append(f"{first.formula}: {few} of {len(of_each)}")
         tables.append(PageTable.of(caption, table))
         both = {"data": first.ours, "synthetic": (estimates, errors)}
         figure = figures.regression(first.formula, both, first.names)
@@ -239,10 +278,15 @@ def section(of_each: Sequence[Mapping[str, Compared]]) -> Section:
         "missing value in a regression are left out of it."
     )
     texts = [note]
-    if unfitted:
+    texts += [
+        f"Not compared: `{formula}`. {reason}"
+        for formula, reason in (unfitted or {}).items()
+        if not any(formula in by_formula for by_formula in of_each)
+    ]
+    if partly:
         texts.append(
             "Data sets are left out in which a level is missing, or a regression cannot be fitted: "
-            f"{'; '.join(unfitted)}."
+            f"{'; '.join(partly)}."
         )
     if missed:
         texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")

@@ -22,6 +22,7 @@ MOST_OF_A_KIND = 4  # columns, pairs, correlations and coefficients that the ver
 FEWEST, MOST = 10, 40  # pairs in a table of the worst: those that are lost
 KINDS = {
     "column": "columns",
+    "mean": "means",
     "pair": "pairs of columns",
     "correlation": "correlations",
     "coefficient": "coefficients",
@@ -36,14 +37,15 @@ class Comparison:
         kind: a key of ``KINDS``.
         name: the column, the pair or the coefficient.
         distances: largest differences of ECDFs or total variations; with their sign, differences
-            of correlations, or of coefficients in standard errors; shape (data sets,).
+            of correlations, of means in standard deviations of the records, or of coefficients in
+            standard errors; shape (data sets,).
         chance: mean distance of another sample of the population from the records, for a column
-            or a pair; standard error of the difference, for a correlation.
+            or a pair; standard error of the difference, for a correlation or a mean.
         lost: text on the distances, if they are too large.
         value: the records' correlation.
     """
 
-    kind: Literal["column", "pair", "correlation", "coefficient"]
+    kind: Literal["column", "mean", "pair", "correlation", "coefficient"]
     name: str
     distances: tuple[float, ...]
     chance: float = 0.0
@@ -52,7 +54,7 @@ class Comparison:
 
     @property
     def distance(self) -> float:
-        """Mean over the data sets; of a coefficient or correlation, the distance of the mean."""
+        """Mean over the data sets; of what has a sign, the distance of the mean."""
         return abs(float(np.mean(self.distances)))
 
     @property
@@ -60,7 +62,7 @@ class Comparison:
         """The distance, relative to the largest one that is held."""
         if self.kind == "coefficient":
             return self.distance / ERRORS
-        allowed = ERRORS if self.kind == "correlation" else BY_CHANCE
+        allowed = ERRORS if self.kind in ("correlation", "mean") else BY_CHANCE
         return self.distance / max(NEAR, allowed * self.chance)
 
     @property
@@ -70,12 +72,14 @@ class Comparison:
 
 
 def over_data_sets(outcomes: Sequence[Sequence[Comparison]]) -> list[Comparison]:
-    """Join the comparisons of several data sets, for all that the first one has."""
-    found: dict[tuple[str, str], tuple[float, ...]] = {}
+    """Join the comparisons of several data sets, for all that any of them has."""
+    found: dict[tuple[str, str], Comparison] = {}
     for outcome in itertools.chain.from_iterable(outcomes):
         key = (outcome.kind, outcome.name)
-        found[key] = (*found.get(key, ()), *outcome.distances)
-    return [replace(o, distances=found[o.kind, o.name]) for o in outcomes[0]]
+        before = found.get(key)
+        joined = outcome.distances if before is None else (*before.distances, *outcome.distances)
+        found[key] = replace(before or outcome, distances=joined)
+    return list(found.values())
 
 
 def of_data_sets(count: int) -> str:
@@ -137,9 +141,9 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
             held.append(f"{sum(e <= 1 for e in excess):,} of {len(excess):,} {words}")
     allowed = (
         f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
-        f"same size; a correlation up to {NEAR}, or up to {ERRORS:g} standard errors of the "
-        f"difference to such a sample; a coefficient within {ERRORS:g} standard errors of the "
-        "records'."
+        f"same size; a correlation up to {NEAR}, and a mean up to {NEAR} standard deviations, or "
+        f"up to {ERRORS:g} standard errors of the difference to such a sample; a coefficient "
+        f"within {ERRORS:g} standard errors of the records'."
     )
     if (count := max((len(o.distances) for o in outcomes), default=1)) > 1:
         allowed += f" All are means of the {count} data sets; in brackets the least and largest."

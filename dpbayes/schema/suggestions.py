@@ -37,7 +37,8 @@ _NAMES = re.compile(
 # Weights of survey files; weights of bodies have such names, too, so that a draft asks.
 _WEIGHTS = re.compile(
     r"(?:^|[_.])(?:p|d|an|per|psp|fin(?:al)?|samp(?:ling)?_?|fnl)?"
-    r"(?:wt|wgt|wght|weights?)(?:ss\w*|\d*)$",
+    r"(?:wt|wgt|wght|weights?)(?:ss\w*|\d*)$"
+    r"|^wt(?:int|mec|saf|dr|ssnh|ph|fr)\w*yr$",  # of NHANES: WTMEC2YR
     re.I,
 )
 
@@ -102,7 +103,14 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             )
         before = set(used[:place])  # of two columns that say the same the later one follows
         own = codes[name]
-        if other := next((o for o in used if _follows(own, codes[o], alike=o in before)), None):
+        # A measurement with few different values may tell much of a row by chance.
+        keys = [
+            o
+            for o in used
+            if guesses[o].entry["type"] != "continuous"
+            or (o in before and codes[o].max() == own.max())
+        ]
+        if other := next((o for o in keys if _follows(own, codes[o], alike=o in before)), None):
             guesses[name].notes.append(
                 f"Follows from {other!r}, each value of which has one value here: leave it out, "
                 "and add it to the synthetic rows?"
@@ -146,8 +154,8 @@ def _section(column: str, line: str) -> tuple[str, str]:
 
 def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
     """Tell whether values repeat like an identifier's: a person, and in each row another wave."""
-    own = codes[name]
-    if own.min() < 0:  # an identifier has no missing value
+    own = codes[name][codes[name] >= 0]  # some rows may have lost theirs
+    if not own.size:
         return False
     counts = np.bincount(own)
     persons, most = len(counts), int(counts.max())
@@ -158,7 +166,7 @@ def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
     if _NAMES.search(name):
         return True
     waves = (c for o, c in codes.items() if o != name and 1 < c.max() + 1 <= 2 * most)
-    return most * persons == len(own) and any(
+    return most * persons == len(own) == len(codes[name]) and any(
         c.min() >= 0 and len(np.unique(own * (c.max() + 1) + c)) == len(own) for c in waves
     )
 

@@ -1,7 +1,6 @@
 """Whatever a file or an address is: a result or a DpbayesError, and nothing else."""
 
 import contextlib
-import functools
 import json
 
 import numpy as np
@@ -14,16 +13,13 @@ import dpbayes as dpb
 from dpbayes.cli.models import _read_priors
 from dpbayes.core.cluster import check_scheduler
 from dpbayes.core.errors import DpbayesError
-from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior.weights import FORMAT, Reference
 from dpbayes.publication.database import Database
 from dpbayes.publication.url import read_url, redact, shown
 from dpbayes.records.overlap import TableSketch
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.json_data import read_json_data
-from dpbayes.stan.program import _expand, stan_directory
 from tests.fuzzing import many, said, scrambled, seeds
-from tests.programs import GOOD
 
 pytestmark = pytest.mark.fuzz
 NAMES = ("n", "y", "weights", "anchor", "clip_lower", "clip_upper", "emit", "emit_y_rep", "K", "z")
@@ -52,23 +48,6 @@ def test_json_data(seed, text, tmp_path):
     with contextlib.suppress(DpbayesError):
         for value in read_json_data(tmp_path / "d.json").values():
             assert np.asarray(value).dtype.kind in "iufb"
-
-
-@functools.cache
-def compiled():
-    text = _expand(GOOD, (stan_directory() / "include",))
-    program = dpb.StanProgram("good", GOOD, text)
-    return program, EmbeddedEngine().compile(program)
-
-
-@given(seed=seeds, private=st.lists(st.sampled_from(NAMES), max_size=2))
-@many
-def test_data_of_a_check(seed, private, tmp_path):
-    """`dpbayes check --data FILE --private NAME`."""
-    (tmp_path / "d.json").write_text(scrambled(JSON, ODD, seed), encoding="utf-8", errors="replace")
-    with contextlib.suppress(DpbayesError):
-        data = read_json_data(tmp_path / "d.json")
-        dpb.check_contract(*compiled(), data, private or None)
 
 
 FILES = dpb.Schema({"a": dpb.Column("a", "categorical", levels=("x", "y", "z"))})

@@ -176,6 +176,16 @@ def panel(rows=800):
     )
 
 
+def test_nothing_follows_from_a_measurement_that_tells_rows_apart():
+    """Each wage has one value of the treatment, as few rows share one: that is chance."""
+    rng = np.random.default_rng(3)
+    wage = (rng.permutation(600) + 0.25).repeat(6)
+    records = pd.DataFrame({"wage": wage, "treated": wage % 2 > 1, "pay": 2 * wage + 1})
+    notes = {name: "".join(guess.notes) for name, guess in guesses(records).items()}
+    assert "Follows" not in notes["treated"]
+    assert "Follows from 'wage'" in notes["pay"]  # one for one
+
+
 def test_what_columns_have_to_do_with_each_other():
     found = guesses(panel())
     notes = {name: "\n".join(guess.notes) for name, guess in found.items()}
@@ -187,6 +197,9 @@ def test_what_columns_have_to_do_with_each_other():
     assert "Follows from 'town'" in notes["region"]
     assert "only_if = 'year == 1986'" in notes["asked"]
     assert 'rules = ["start <= end"]' in notes["start"]
+    some = panel().assign(nr=panel()["nr"].where(np.arange(len(panel())) % 40 > 0))
+    assert not guesses(some)["nr"].entry  # an identifier all the same
+    assert "Each of 100 values stands in up to 8 rows" in guesses(some)["nr"].notes[0]
     apart = panel().rename(columns={"start": "first day"})
     assert "`first day` <= end" in guesses(apart)["first day"].notes[0]
     assert [notes[name] for name in ("year", "wage", "town", "end")] == [""] * 4

@@ -1,5 +1,7 @@
 """Regressions and groups of the confidential page."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import InferenceError
 from dpbayes.formula.formula import without_groups
 from dpbayes.inference.regressions import formula_fit
+from dpbayes.pages.comparison import PageTopic, sections
 from dpbayes.pages.regressions import Spread, compared, released, section, to_compare
 from dpbayes.report.whole import Whole
 
@@ -131,6 +134,39 @@ def test_what_cannot_be_fitted_is_refused():
 )
 def test_a_regression_is_compared_once(asked, formulas):
     assert to_compare({"settings": {"formula": "y ~ x + (1 | g)"}}, asked) == formulas
+
+
+def test_a_regression_that_is_not_compared_is_said():
+    """In the first data set a level is missing, in all of them a column has one value."""
+    rng = np.random.default_rng(1)
+    records = pupils(rng)
+    first, second = pupils(rng), pupils(rng)
+    first["kind"] = first["kind"].replace("c", "a")
+    topic = PageTopic(SCHEMA, records)
+    kept = ["score ~ kind", "score ~ log(hours)"]
+    statement = {"datasets": 2, "settings": {"keep": kept}}
+    found = {s.title: s for s in sections(topic, [first, second], statement)}
+    said = " ".join(found["Regressions"].text)
+    assert "left out in which a level is missing, or a regression cannot be fitted: " in said
+    assert "score ~ kind: 1 of 2." in said
+    assert "Not compared: `score ~ log(hours)`." in said
+    assert "is not finite in some rows" in said
+    with pytest.raises(InferenceError, match="is not finite in some rows"):  # asked for
+        sections(PageTopic(SCHEMA, records, formulas=kept[1:]), [first], {"datasets": 1})
+
+
+def test_a_mean_that_is_lost_is_said():
+    """A few values at a far bound, which move no distribution function."""
+    rng = np.random.default_rng(1)
+    records, made = pupils(rng), pupils(rng)
+    records["score"], made["score"] = rng.normal(0, 0.5, (2, 2000)).clip(-9, 9)
+    same = sections(PageTopic(SCHEMA, records), [made], {"datasets": 1})[0]
+    assert not [point for point in same.points if point.startswith("Mean of")]
+    assert "1 of 1 means" in same.text[0]  # hours are public
+    made.loc[:29, "score"] = 9.0
+    lost = sections(PageTopic(SCHEMA, records), [made, made], {"datasets": 2})[0]
+    (point,) = [point for point in lost.points if point.startswith("Mean of")]
+    assert re.fullmatch(r"Mean of `score`: 0\.1\d* \(0\.1\d* to 0\.1\d*\) in place of .*", point)
 
 
 def test_data_sets_without_a_regression_are_counted():

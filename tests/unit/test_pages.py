@@ -162,7 +162,7 @@ def test_what_the_confidential_page_shows(out):
     places = [text.rindex(title) for title in titles]
     assert places == sorted(places)
     assert re.search(
-        r"Held: \d of 4 columns, \d of 6 pairs of columns, \d of 3 correlations, "
+        r"Held: \d of 4 columns, \d of 3 means, \d of 6 pairs of columns, \d of 3 correlations, "
         r"\d of 1 coefficients\.",
         text,
     )

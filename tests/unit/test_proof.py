@@ -110,7 +110,7 @@ BROKEN = {
     "tempered by the anchor": ([(PRIOR, "mu ~ normal(anchor[1], 2);")], "anchor[1]"),
 }  # fmt: skip
 # These may keep the contract for all that the text shows. By behaviour they are refused, on which
-# tests/unit/test_contract.py insists.
+# tests/fits/test_contract.py insists.
 UNCLEAR = {
     "scaled by max(y)": ([terms("y / max(y) - mu")], "max(y)"),
     "scaled beforehand": ([beforehand("vector[n] z = y / max(y);"), terms("z - mu")], "max(y)"),

@@ -339,12 +339,13 @@ def test_weights_are_read_as_numbers(tmp_path):
     assert not any("left out" in line for line in said)
 
 
-def test_a_draft_asks_for_weights():
+@pytest.mark.parametrize("name", ["pweight", "WTMEC2YR", "wtint4yr"])
+def test_a_draft_asks_for_weights(name):
     records = survey_records(60).rename(columns={"wt": "pweight"})
     records["pweight"] += np.arange(60) / 7
     bodies = records.assign(pweight=50 + np.arange(60.0) / 3)
-    drafted = text(guesses(records))
-    assert '# weights = "pweight"' in drafted
+    drafted = text(guesses(records.rename(columns={"pweight": name})))
+    assert f'# weights = "{name}"' in drafted
     for plain in (records.rename(columns={"pweight": "height"}), bodies):
         assert "sampling weight" not in text(guesses(plain))
 

@@ -298,6 +298,24 @@ def test_refused_where_the_records_at_hand_leave_no_point(tmp_path):
     assert check(formula).passed  # NaN in place of an error
 
 
+def test_refused_where_the_prior_is_far_from_random_points(tmp_path):
+    """The prior is at 200 ± 50: y from 150 on is impossible for most of it, and nowhere else."""
+    text = GOOD.replace("mu ~ normal(0, 2)", "mu ~ normal(200, 50)")
+    text = text.replace("square(y - mu)", "square(log1p(y - mu - 1))")
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    y = np.random.default_rng(1).uniform(150, 3000, 20)
+    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails with some values of y"):
+        check(program, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)})
+    text = text.replace("log1p(y - mu - 1)", "log(fmax(y - mu, 1e-9))")
+    formula = dpb.StanProgram.from_file(write(tmp_path, text))
+    assert check(formula, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)}).passed
+
+
+def test_an_improper_prior_is_no_breach(tmp_path):
+    text = GOOD.replace("  mu ~ normal(0, 2);\n", "")
+    assert check(dpb.StanProgram.from_file(write(tmp_path, text))).passed
+
+
 @pytest.mark.parametrize("name", FAR_OUT)
 def test_refused_far_out(name, tmp_path):
     old, new, message = FAR_OUT[name]
