@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
+from dpbayes.formula.text import parse
+from dpbayes.formula.tree import Call, Name, Node, names_in
 from dpbayes.inference.coverage import (
     DEFAULT_RULE,
     RULES_BY_MECHANISM,
@@ -56,17 +61,19 @@ df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
 variance <- ifelse(variance > 0, variance, SCALEwithin)""",
     ),
 }
+_ALIKE = ("log", "log1p", "exp", "sqrt")  # functions that all programs have
 _TRUTH = ("true", "false", "t", "f")
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
 _DPBAYES = """\
-from dpbayes.inference import analyse
+from dpbayes.inference import analyse, read_release
 from dpbayes.inference.regressions import formula_fit
 
 # In the folder of the release; needs statsmodels.
-print(analyse(".", formula_fit({formula!r}{model})))
+release = read_release(".")
+print(analyse(release, formula_fit({formula!r}, {model!r}, release.levels)))
 """
 _PYTHON = """\
-import pandas as pd
+{numpy}import pandas as pd
 import statsmodels.formula.api as smf
 from scipy import stats
 
@@ -96,7 +103,7 @@ half <- qt(0.975, df) * sqrt(variance)
 print(cbind(estimate, low = estimate - half, high = estimate + half))
 """
 _ONE_PYTHON = """\
-import pandas as pd
+{numpy}import pandas as pd
 import statsmodels.formula.api as smf
 
 file = "synthetic_1{ending}"
@@ -164,7 +171,7 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = records_of(public_settings) or len(data)
-    formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
+    formulas = [example(statement, data, dialect) for dialect in (OURS, PATSY, OF_R)]
     texts = _texts(statement.get("levels", {}))
     outcome = (formulas[0] or "").partition("~")[0].strip(" `")
     model = "logit" if outcome in data and _is_truth(data[outcome]) else "ols"
@@ -184,7 +191,7 @@ def _programs(
     """Fill the programs in.
 
     Args:
-        formulas: the example for dpbayes and R, and for statsmodels.
+        formulas: the example for dpbayes, statsmodels and R.
         model: "ols" or "logit".
         ending: of the files.
         m: number of data sets to combine.
@@ -194,7 +201,7 @@ def _programs(
     """
     if None in formulas or ending not in READ:
         return []
-    own, patsy = map(str, formulas)
+    own, patsy, for_r = map(str, formulas)
     in_python, in_r = READ[ending]
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
@@ -202,11 +209,11 @@ def _programs(
     factor = "" if scale == 1 else f"{scale:.6g} * "
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
+    given["numpy"] = "import numpy as np\n" if "np." in patsy else ""
     templates = (_ONE_PYTHON, _ONE_R) if m == 1 else (_PYTHON, _R)
-    call, of_r, fit, chosen = f"ols({patsy!r}", f"lm({own}", "fit()", ""
+    call, of_r, fit = f"ols({patsy!r}", f"lm({for_r}", "fit()"
     if model == "logit":
-        call, of_r, fit = f"logit({patsy!r}", f"glm({own}, family = binomial", "fit(disp=0)"
-        chosen = ', "logit"'
+        call, of_r, fit = f"logit({patsy!r}", f"glm({for_r}, family = binomial", "fit(disp=0)"
     programs = [
         Code("Python, with pandas and statsmodels",
              templates[0].format(call=call, fit=fit, read=in_python, by_rule=python, **given)),
@@ -214,7 +221,7 @@ def _programs(
     ]  # fmt: skip
     if m == 1:
         return programs
-    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=chosen)), *programs]
+    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=model)), *programs]
 
 
 def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -229,42 +236,48 @@ def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
     ]
 
 
-def example(
-    statement: Mapping[str, Any], data: pd.DataFrame, quote: Callable[[str], str]
-) -> str | None:
+def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) -> str | None:
     """Formula of a regression on columns of the data; None if their names cannot be written.
 
-    It is the first regression that the release keeps or draws from and that all programs read
-    alike, or what they read alike of its covariates. Otherwise the outcome is a synthetic column of
-    numbers, of more than two numbers if there is one, and the covariate the next column of numbers;
-    or else the outcome is the share of a level.
+    It is the first regression that the release keeps or draws from, without those of its terms that
+    not all programs have. Otherwise the outcome is a synthetic column of numbers, of more than two
+    numbers if there is one, and the covariate the next column of numbers; or else the outcome is
+    the share of a level.
     """
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
     names = [str(name) for name in data if not _ODD & set(str(name))]
     coded = [name for name in names if len(levels.get(name, ())) > 2]
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]
-    # Levels that are written as numbers are factors to dpbayes, and numbers to the others.
-    alike = {name for name in names if name in numeric or not _is_numeric(data[name])}
-    parts = []
+
+    def written(node: Node) -> str | None:
+        match node:
+            case Name(name) if name in numeric:
+                return dialect.quote(name)
+            case Name(name) if name in names:
+                # Levels that are written as numbers are factors to dpbayes, and numbers to others.
+                form = dialect.factor if _is_numeric(data[name]) else "{}"
+                return form.format(dialect.quote(name))
+            case Call(name, (Name(argument),), ()) if name in _ALIKE and argument in numeric:
+                return f"{dialect.function.format(name)}({dialect.quote(argument)})"
+        return None
+
     for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
-        text, _, terms = formula.partition("~")
-        outcome, *used = (name.strip() for name in (text, *re.split("[+*:]", terms)))
-        fit = [name for name in used if name in alike and _is_plain(name)]
-        if outcome in numeric and _is_plain(outcome) and fit:
-            if fit == used:
-                return formula
-            parts.append(f"{outcome} ~ {' + '.join(dict.fromkeys(fit))}")
-    if parts:
-        return parts[0]
+        with contextlib.suppress(SchemaError):
+            parsed = parse(formula)
+            outcome = written(parsed.outcome) if {*names_in(parsed.outcome)} <= {*numeric} else None
+            terms = [[written(factor) for factor in term] for term in parsed.terms if term]
+            known = [":".join(map(str, term)) for term in terms if None not in term]
+            if outcome is not None and known:
+                return f"{outcome} ~ {' + '.join(known)}"
     if numeric:
-        outcome = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
-        covariates = [quote(name) for name in numeric if name != outcome]
-        return f"{quote(outcome)} ~ {(covariates or ['1'])[0]}"
+        first = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
+        covariates = [dialect.quote(name) for name in numeric if name != first]
+        return f"{dialect.quote(first)} ~ {(covariates or ['1'])[0]}"
     for name in names:
         for level in map(str, levels.get(name, ())):
             if not _ODD & set(level):
-                return f"I(({quote(name)} == '{level}') * 1) ~ 1"
+                return f"I(({dialect.quote(name)} == '{level}') * 1) ~ 1"
     return None
 
 
@@ -282,6 +295,13 @@ def _is_truth(values: pd.Series) -> bool:
     return set(pd.to_numeric(values, errors="coerce").dropna()) == {0, 1}
 
 
+def _is_plain(name: str) -> bool:
+    # Single letters are functions of statsmodels: C, Q, I.
+    words = (*keyword.kwlist, "NULL", "NA", "NaN", "Inf", "TRUE", "FALSE", "next", "repeat",
+             "function", "Treatment", "Sum", "Poly", "Diff", "Helmert")  # fmt: skip
+    return re.fullmatch("[A-Za-z][A-Za-z0-9_]+", name) is not None and name not in words
+
+
 def _patsy(name: str) -> str:
     """Quote the name of a column where statsmodels would misread it."""
     return name if _is_plain(name) else f'Q("{name}")'
@@ -292,8 +312,14 @@ def _backticked(name: str) -> str:
     return name if _is_plain(name) else f"`{name}`"
 
 
-def _is_plain(name: str) -> bool:
-    # Single letters are functions of statsmodels: C, Q, I.
-    words = (*keyword.kwlist, "NULL", "NA", "NaN", "Inf", "TRUE", "FALSE", "next", "repeat",
-             "function", "Treatment", "Sum", "Poly", "Diff", "Helmert")  # fmt: skip
-    return re.fullmatch("[A-Za-z][A-Za-z0-9_]+", name) is not None and name not in words
+@dataclass(frozen=True)
+class Dialect:
+    """How a program writes names of columns, factors and functions in formulas."""
+
+    quote: Callable[[str], str]
+    factor: str = "{}"
+    function: str = "{}"
+
+
+OURS, OF_R = Dialect(_backticked), Dialect(_backticked, "factor({})")
+PATSY = Dialect(_patsy, "C({})", "np.{}")

@@ -462,6 +462,30 @@ def test_one_data_set_is_not_combined(out, tmp_path, monkeypatch):
     assert numbers_in(table) == pytest.approx(fit.params.tolist(), rel=1e-4)
 
 
+def test_the_programs_agree_on_logarithms_and_on_levels_that_are_numbers(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    grade = rng.integers(1, 4, 400)
+    pay = np.exp(rng.normal(grade / 2, 0.5)).clip(0.5, 20)
+    columns = {
+        "pay": {"type": "continuous", "lower": 0.5, "upper": 20},
+        "grade": {"type": "categorical", "levels": [1, 2, 3]},
+    }
+    mechanism = dpb.Marginals(3.0, keep=("log(pay) ~ grade",))
+    synthesizer = dpb.Synthesizer(dpb.Schema.from_dict({"columns": columns}), mechanism)
+    records = pd.DataFrame({"pay": pay, "grade": grade})
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=3).run(records)
+    texts, release = programs(tmp_path / "out"), tmp_path / "out/release"
+    assert "lm(log(pay) ~ factor(grade), data =" in texts["R"]
+    levels = read_release(release).levels
+    combined = analyse(release, formula_fit("log(pay) ~ grade", levels=levels))
+    expected = np.column_stack([combined.estimate, *combined.interval()]).ravel()
+    table = printed(texts["Python, with pandas and statsmodels"], release, monkeypatch)
+    numbers = [line.split()[-3:] for line in table.splitlines()[1:]]
+    assert np.array(numbers, float).ravel() == pytest.approx(expected, rel=1e-4)
+    ours = printed(texts["Python, with dpbayes"], release, monkeypatch)
+    assert f"{combined.estimate.iloc[-1]:.4g}" in ours
+
+
 def test_an_outcome_of_0_and_1_has_a_logistic_regression(tmp_path, monkeypatch):
     rng = np.random.default_rng(3)
     age = rng.integers(20, 60, 400)
@@ -488,19 +512,20 @@ def test_an_outcome_of_0_and_1_has_a_logistic_regression(tmp_path, monkeypatch):
 def test_names_are_quoted_where_they_must_be(rows, text):
     data = pd.DataFrame({rows: [1.5, 2, 3], "a b": ["4", "5", ""]})
     settings = {"settings": {"synthesised": [rows]}}
-    found = analysis.example(settings, data, analysis._backticked)
+    found = analysis.example(settings, data, analysis.OURS)
     assert found == (text or "`a b` ~ 1")
 
 
 @pytest.mark.parametrize(
     ("kept", "text"),
     [
-        (["pay ~ age * sex"], "pay ~ age * sex"),
-        (["pay ~ log(age)", "pay ~ sex"], "pay ~ sex"),  # statsmodels has no log, R has
-        (["pay ~ nobody"], "pay ~ age"),
+        (["pay ~ age * sex"], "pay ~ age + sex + age:sex"),
+        (["log(pay) ~ sqrt(age)", "pay ~ sex"], "np.log(pay) ~ np.sqrt(age)"),
+        (["pay ~ poly(age, 2) + sex"], "pay ~ sex"),  # other programs have another basis
+        (["pay ~ sex + (1 | grade)"], "pay ~ sex"),
+        (["pay ~ poly(age, 2)", "pay ~ nobody"], "pay ~ age"),
         (["sex ~ age"], "pay ~ age"),  # levels are no outcome of least squares
-        (["pay ~ grade"], "pay ~ age"),  # a factor to dpbayes, a number to the others
-        (["pay ~ sex * grade + sex"], "pay ~ sex"),
+        (["pay ~ sex:grade + sex"], "pay ~ sex:C(grade) + sex"),  # a number to the others
     ],
 )
 def test_the_example_is_a_regression_that_is_kept(kept, text):
@@ -508,7 +533,11 @@ def test_the_example_is_a_regression_that_is_kept(kept, text):
     data["grade"] = ["1", "2", "3"]
     settings = {"settings": {"synthesised": ["pay"], "keep": kept}}
     settings["levels"] = {"sex": ["f", "m"], "grade": ["1", "2", "3"]}
-    assert analysis.example(settings, data, analysis._patsy) == text
+    assert analysis.example(settings, data, analysis.PATSY) == text
+    plain = re.sub(r"np\.|C\((\w+)\)", r"\1", text)
+    assert analysis.example(settings, data, analysis.OURS) == plain
+    in_r = text.replace("np.", "").replace("C(", "factor(")
+    assert analysis.example(settings, data, analysis.OF_R) == in_r
 
 
 def test_levels_that_hardly_occur_are_one_bar():
