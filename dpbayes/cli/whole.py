@@ -53,8 +53,8 @@ def risk(
 ) -> None:
     """Measure what an intruder learns of single records: matches, attributes, membership.
 
-    Beside each measure stands its value without the synthetic table, and its bound by ε. An attack
-    that fails proves nothing. The output is confidential.
+    Beside a measure stand its value without the synthetic table and its bound by ε, where it has
+    them. An attack that fails proves nothing. The output is confidential.
     """
     from dpbayes.pages.figures import risk as drawn
     from dpbayes.report.whole import Whole, stated

@@ -60,6 +60,8 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     if shown_rows is not None:
         measures["sample"] = {"records": shown_rows, "of": len(table)}
         mark = f"{mark} · {shown_rows:,} records shown"
+    if len(columns) > charts.MOST_PANELS:
+        mark = f"{mark} · the first {charts.MOST_PANELS} of {len(columns)} columns"
     return {UTILITY: as_json(measures), "density.png": charts.png(figure, mark)}
 
 
