@@ -6,6 +6,7 @@ record is largest. The ends are public: no confidential record is used.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import xr
-from dpbayes.engines.base import BoundModel
+from dpbayes.engines.base import BoundModel, SamplerSettings
 from dpbayes.engines.draws import count_draws
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
@@ -172,9 +173,16 @@ class AtEnds:
                 )
 
     def _has_gradient(self, changes: dict[str, Any]) -> NDArray[np.bool_]:
-        """Mask of the points where the gradient is finite, shape (points,)."""
-        model = self.bound.rebind(**changes).density_model()
-        slopes = [model.density(point)[1] for point in model.unconstrain(self.draws)]
+        """Mask of the points where the gradient is finite, shape (points,), or of chains there."""
+        bound = self.bound.rebind(**changes)
+        try:
+            model = bound.density_model()
+            slopes = [model.density(point)[1] for point in model.unconstrain(self.draws)]
+        except ProgramError:  # CmdStan alone takes the program, and begins no chain without one
+            with contextlib.suppress(EngineError):
+                bound.sample(SamplerSettings(chains=2, warmup=1, draws=4, seed=1))
+                return np.array([True])
+            return np.array([False])
         return np.asarray(np.isfinite(slopes).all(axis=1))
 
     def _moved(self, at_upper: NDArray[np.bool_]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dpbayes.engines import SamplerSettings
 from dpbayes.engines.agreement import largest_gap
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.cmdstan import CmdStanEngine
-from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, write
@@ -223,3 +223,24 @@ def test_threads_give_the_same_posterior_density(cmdstan, bind):
     ours = EmbeddedEngine().compile(StanProgram.for_family("normal")).bind(data)
     for density in (bound.log_prob(draws), ours.log_prob(draws)):
         assert largest_gap(reported, density) < 1e-5
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_statements_that_cmdstan_alone_takes_pass_the_check(cmdstan, tmp_path, wrong):
+    """The embedded engine gives gradients elsewhere. A shift by a parameter stops one record."""
+    half = "[[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]'"
+    alone = f"real alone = hmm_marginal([[mu, 0], [0, 1]], {half});"
+    alone = f"transformed parameters {{\n  {alone}\n}}\nmodel {{\n"
+    text = GOOD.replace("model {\n", alone, 1)
+    if wrong:
+        text = text.replace("square(y - mu)", "square(log1p(y - mu))")
+    program = StanProgram.from_file(write(tmp_path, text))
+    with pytest.raises(ProgramError, match="embedded engine cannot take"):
+        check_contract(program, EmbeddedEngine().compile(program), data_for("user"))
+    model = cmdstan.compile(program)
+    data = {"n": 30, "y": np.random.default_rng(1).normal(size=30)}
+    if wrong:
+        with pytest.raises(ProgramError, match="one record would make parameters impossible"):
+            check_contract(program, model, data)
+    else:
+        assert check_contract(program, model, data).passed
