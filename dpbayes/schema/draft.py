@@ -24,6 +24,7 @@ MOST_LEVELS = 400  # a column with more different texts is left out
 MOST_DIGITS = 6
 MOST = 1e99  # largest absolute value that a drafted bound can have
 LEAST = 1e-90  # smallest distance between drafted bounds
+MOST_CODE = 10  # whole numbers below it may be codes
 MOST_COUNT = 2**31 - 1
 FEWEST = 20  # rows that are needed to judge whether whole numbers are a key
 NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
@@ -231,6 +232,7 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
     if count:
         guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
         top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
+        bottom = low if low < high < MOST_CODE else bottom  # codes that begin at 1 have no 0
         if groups := _groups(numbers):
             shown = ", ".join(f"{value:.0f}" for value in groups)
             guess.notes.append(

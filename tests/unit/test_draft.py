@@ -450,3 +450,9 @@ def test_a_question_that_was_not_asked_in_some_years_is_suggested():
     assert f"{some}'year in [1998, 2006, 1977]'" in notes["late"]
     assert f"{some}'year != 1991', beside missing = true?" in notes["but_one"]
     assert "only_if" not in notes["any"] + notes["sex"]
+
+
+def test_codes_that_begin_at_1_have_no_0():
+    found = guesses(pd.DataFrame({"code": [1, 2, 3, 4] * 20, "age": [11, 30, 52, 71] * 20}))
+    assert (found["code"].entry["lower"], found["code"].entry["upper"]) == (1, 4)
+    assert found["age"].entry["lower"] == 0
