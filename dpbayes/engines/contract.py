@@ -483,7 +483,8 @@ class _Probe:
         ]
         # Where a record stops the program no chain gets to: so each table has chains of its own.
         drawn += [
-            ("draws of the prior", partial(table.sample, prior)) for table in (closed, *tables[-2:])
+            ("draws of the prior", partial(_by_chains, table, prior))
+            for table in (closed, *tables[-2:])
         ]
         for words, draw in drawn:
             try:
@@ -519,6 +520,14 @@ class _Probe:
 
     def _broken(self, message: str) -> ProgramError:
         return broken(self.program, message)
+
+
+def _by_chains(bound: BoundModel, settings: SamplerSettings) -> xr.DataTree:
+    """Sample by chains, for the engine candidates, too."""
+    try:
+        return bound.density_model().sample(settings)
+    except ProgramError:  # CmdStan alone takes the program
+        return bound.sample(settings)
 
 
 def _by_record(

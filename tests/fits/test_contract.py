@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
+from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
 from dpbayes.schema import domain
@@ -306,6 +307,9 @@ def test_refused_where_the_prior_is_far_from_random_points(tmp_path):
     y = np.random.default_rng(1).uniform(150, 3000, 20)
     with pytest.raises(dpb.ProgramError, match="draws of the prior it fails with some values of y"):
         check(program, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)})
+    among = CandidatesEngine(200).compile(program)  # draws from points, and chains see more
+    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails"):
+        dpb.check_contract(program, among, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)})
     text = text.replace("log1p(y - mu - 1)", "log(fmax(y - mu, 1e-9))")
     formula = dpb.StanProgram.from_file(write(tmp_path, text))
     assert check(formula, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)}).passed
