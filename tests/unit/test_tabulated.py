@@ -12,10 +12,9 @@ import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior import tabulated
-from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage, blank_data
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import FEWEST_BINS, AnchorTables, PublicFacts
 from dpbayes.mechanisms.posterior.tabulated import _Bins
-from tests.programs import GOOD, write
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, table
 
 X = {"x": {"type": "binary", "levels": ["u", "v"], "public": True}}
@@ -225,22 +224,6 @@ def test_more_records_and_budget_bring_the_anchor_nearer():
     far = AnchorTables.of(0.01, PublicFacts(200, 3, False, covariates=30))
     assert (far.count, far.covariates, far.bins) == (1, 0, FEWEST_BINS)
     assert near[-1].distance > math.sqrt(3 / 20_000)
-
-
-def test_constants_may_be_named_like_a_design(tmp_path):
-    """A constant Z is no design of groups, which the anchor averages over cells."""
-    text = GOOD.replace("vector[n] y;", "vector[n] y;\n  int<lower=0> K;\n  matrix[n, K] X;\n"
-                        "  vector[3] Z;").replace("y - mu", "y - mu - Z[1]")  # fmt: skip
-    columns = {"y": {"type": "continuous", "lower": -4, "upper": 4, "digits": 1}, **X}
-    model = dpb.Program(write(tmp_path, text), "y ~ x", {"Z": [0.5, 1, 2]})
-    records = pd.DataFrame({"y": np.linspace(-1, 3, 30), "x": GIVEN * 10})
-    binding = bound(columns, model, records)
-    anchor = tabulated._mode(
-        binding.model, records[["x"]], blank_data(binding.model, binding.task.records, 30),
-        [tabulated._CellRecords(np.arange(30), np.arange(30), records["y"].to_numpy())], (),
-    )  # fmt: skip
-    expected = (records["y"].mean() - 0.5) * 30 / (30 + 1 / 4)
-    assert abs(float(anchor["posterior"]["mu"].squeeze()) - expected) < 1e-3
 
 
 def test_columns_of_a_sequence_are_refused():
