@@ -269,7 +269,8 @@ def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) 
             terms = [[written(factor) for factor in term] for term in parsed.terms if term]
             known = [":".join(map(str, term)) for term in terms if None not in term]
             if outcome is not None and known:
-                return f"{outcome} ~ {' + '.join(known)}"
+                intercept = [] if () in parsed.terms else ["0"]
+                return f"{outcome} ~ {' + '.join([*intercept, *known])}"
     if numeric:
         first = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
         covariates = [dialect.quote(name) for name in numeric if name != first]

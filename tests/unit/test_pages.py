@@ -520,6 +520,7 @@ def test_names_are_quoted_where_they_must_be(rows, text):
     ("kept", "text"),
     [
         (["pay ~ age * sex"], "pay ~ age + sex + age:sex"),
+        (["pay ~ age - 1"], "pay ~ 0 + age"),
         (["log(pay) ~ sqrt(age)", "pay ~ sex"], "np.log(pay) ~ np.sqrt(age)"),
         (["pay ~ poly(age, 2) + sex"], "pay ~ sex"),  # other programs have another basis
         (["pay ~ sex + (1 | grade)"], "pay ~ sex"),
