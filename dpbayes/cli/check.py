@@ -12,7 +12,7 @@ from dpbayes.cli.streams import say
 from dpbayes.core.errors import ProgramError
 from dpbayes.engines import get_engine
 from dpbayes.engines.contract import (
-    PROPER,
+    BY_TEXT,
     ContractReport,
     check_contract,
     confidential_entries,
@@ -112,5 +112,5 @@ def _say(name: str, report: ContractReport, proof: Proof) -> None:
         for finding in proof.findings:
             say(f"  --  {finding}")
     say("Not checked, your claim:")
-    for line in (text for text in report.not_checked if not (proof.proved and text == PROPER)):
+    for line in (text for text in report.not_checked if not (proof.proved and text in BY_TEXT)):
         say(f"  --  {line}")

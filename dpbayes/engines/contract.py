@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import OtherDensityError
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, Places, broken, close, counts_of
+from dpbayes.engines.few_records import FAR, FEW, FewRecords
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 from dpbayes.stan.proof.check import rows_in
@@ -24,15 +24,15 @@ from dpbayes.stan.proof.check import rows_in
 POINTS = 5
 MOVED = 100  # most records that are moved to the ends of their domain
 LARGEST = 1e6  # largest target without records: keeps rounding below 1e-9 of a clamped term
-NEAR, FAR = 2.0, 10.0  # largest unconstrained coordinate of points: Stan's own, and far out
-TREES = 5  # cap on the doublings of a trajectory of the prior, which may be improper
-ALIKE = 5  # records at hand, in place of which all others are put in turn
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
-PROPER = "that the prior is proper"  # unless the text proves it
+BY_TEXT = (  # unless the text proves it
+    "that the prior is proper",
+    "that no error in the program hangs on a record's public values and parameters",
+)
 NOT_CHECKED = (
     "behaviour away from the points tried, where no proof reaches",
-    PROPER,
+    *BY_TEXT,
     "that log_lik is normalised over all private columns of a record",
     "that data passed as constants are public",
 )
@@ -135,7 +135,12 @@ def check_contract(
     reduced = bound if count == n else model.bind({**fewer, **contract_defaults(count)})
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
-    probe.check_support(reduced, {name: np.asarray(fewer[name]) for name in names}, ends, seed)
+    entries = {name: np.asarray(fewer[name]) for name in names}
+    few, one = (
+        model.bind({**_first(program, fewer, names, number), **contract_defaults(number)})
+        for number in (min(count, FEW), 1)
+    )
+    FewRecords.of(program, few, one, entries, ends, inside, seed).check(seed)
     if chains:
         check_gradient(program, model, fewer, ends, seed, inside)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
@@ -318,21 +323,27 @@ class _Probe:
                 clip_upper=window[1],
                 **counts,
             )
-            terms = np.clip(weights * (self.log_lik - anchor_), *window)
-            terms = terms * counts.get(MULTIPLICITY, 1)
+            many = counts.get(MULTIPLICITY, 1)
+            terms = np.clip(weights * (self.log_lik - anchor_), *window) * many
             expected = terms.sum(axis=1)
+            without = {
+                "weights are": 0.0 * terms,
+                "anchor is": np.clip(weights * self.log_lik, *window) * many,
+                "clamp is": weights * (self.log_lik - anchor_),
+                "multiplicity is": terms / many,
+            }[subject].sum(axis=1)
             moved = changed.log_prob(self.draws) - self.base
             size = np.abs(self.base) + np.abs(terms).sum(axis=1)
             if not close(moved, expected, size):
-                still = close(moved, np.zeros_like(moved), size)
-                self._refuse_target(subject, still, float(moved[0]), float(expected[0]))
+                ignored = close(moved, without, size)
+                self._refuse_target(subject, ignored, float(moved[0]), float(expected[0]))
             if not close(np.stack(list(changed.log_lik(self.draws))), self.log_lik, 1.0):
                 raise self._broken(
                     f"log_lik changes when the {subject} changed. Emit the plain log-likelihood, "
                     "unweighted and unclamped."
                 )
 
-    def _refuse_target(self, subject: str, still: bool, moved: float, expected: float) -> None:
+    def _refuse_target(self, subject: str, ignored: bool, moved: float, expected: float) -> None:
         line = self.program.line_of(self.program.clamped, "model")
         if self.program.line_of(r"target\s*\+=\s*reduce_sum", "model"):
             line = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or line
@@ -346,13 +357,15 @@ class _Probe:
             call_arguments = f"log_lik_i, weights, anchor, clip_lower, clip_upper{more}"
             right = f"target += pseudo_log_lik({call_arguments});"
         remedy = f"Line {line} should read:\n  {right}"
-        if subject == "weights are" and not still:
-            raise self._broken(
-                f"target moves by {moved:.9g} where the weighted sum of log_lik is {expected:.9g}: "
-                "target and generated quantities do not use the same log-likelihood (dropped "
-                f"constants? a likelihood term of its own? a weight used twice?). {remedy}"
-            )
-        raise self._broken(f"the {subject} ignored. {remedy}")
+        if ignored:
+            raise self._broken(f"the {subject} ignored. {remedy}")
+        raise self._broken(
+            f"target moves by {moved:.9g} where the weighted and clamped sum of log_lik is "
+            f"{expected:.9g}: target and generated quantities do not use the same log-likelihood "
+            "(dropped constants? a likelihood term of its own? a weight used twice? another "
+            "window? a solver of differential equations, which is exact to its own tolerance?). "
+            f"{remedy}"
+        )
 
     def check_blocks(self, threads: int, seed: int) -> None:
         """Require that target summed by blocks in several threads equals that of one thread."""
@@ -447,61 +460,6 @@ class _Probe:
                 "scaled or ranked by its own values?). Use public constants passed as data instead."
             )
 
-    def check_support(
-        self, bound: BoundModel, entries: Mapping[str, NDArray[Any]], ends: Ends, seed: int
-    ) -> None:
-        """Require that target is finite at the same points whatever the records are.
-
-        All points count, those too that the records at hand make impossible: random ones, and
-        draws of the prior, whose parameters may be far from order 1. All records are equal here:
-        at an end of their domain, or like one of those at hand.
-
-        Args:
-            bound: the program with the contract's defaults.
-            entries: its confidential entries.
-        """
-        # In a window of width 0 no term is infinite: only an error can stop the program.
-        closed = bound.rebind(clip_lower=0.0, clip_upper=0.0)
-        count = len(next(iter(entries.values())))
-        some = np.linspace(0, count - 1, ALIKE).astype(int)
-        alike = [{name: entries[name][i] for name in entries} for i in some]
-        alike += [{name: np.asarray(ends[name][end]) for name in entries} for end in range(2)]
-        tables = [closed]
-        for one in alike:
-            tables.append(
-                closed.rebind(**{k: np.repeat(v[None], count, 0) for k, v in one.items()})
-            )
-        prior = SamplerSettings(
-            chains=2, warmup=100, draws=2 * POINTS, seed=seed, max_treedepth=TREES
-        )
-        drawn: list[tuple[str, Callable[[], xr.DataTree]]] = [
-            (
-                f"random points with coordinates up to {width:g}",
-                partial(closed.random_points, 4 * POINTS, seed, width),
-            )
-            for width in (NEAR, FAR)
-        ]
-        # Where a record stops the program no chain gets to: so each table has chains of its own.
-        drawn += [
-            ("draws of the prior", partial(_by_chains, table, prior))
-            for table in (closed, *tables[-2:])
-        ]
-        for words, draw in drawn:
-            try:
-                draws = draw()
-            except EngineError:  # constraints that coordinates do not keep, or no gradient
-                continue
-            finite = np.isfinite([table.log_prob(draws) for table in tables])
-            differ = int((finite.any(axis=0) != finite.all(axis=0)).sum())
-            if differ:
-                raise self._broken(
-                    f"at {differ} of {4 * POINTS} {words} it fails with some values of "
-                    f"{', '.join(entries)} and not with others: one record would make parameters "
-                    "impossible. Every value of the domain must have a log-likelihood at all of "
-                    "them, if only an infinite one or NaN: `log(1 + x)` has one where `log1p(x)` "
-                    "fails."
-                )
-
     def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:
         try:
             return function(self.draws)
@@ -520,14 +478,6 @@ class _Probe:
 
     def _broken(self, message: str) -> ProgramError:
         return broken(self.program, message)
-
-
-def _by_chains(bound: BoundModel, settings: SamplerSettings) -> xr.DataTree:
-    """Sample by chains, for the engine candidates, too."""
-    try:
-        return bound.density_model().sample(settings)
-    except ProgramError:  # CmdStan alone takes the program
-        return bound.sample(settings)
 
 
 def _by_record(

@@ -120,3 +120,9 @@ def one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
     posterior = draws["posterior"].to_dataset()
     selected = posterior.isel(chain=[index // length], draw=[index % length])
     return xr.DataTree.from_dict({"posterior": selected})
+
+
+def some_draws(draws: xr.DataTree, index: NDArray[np.intp]) -> xr.DataTree:
+    """Select draws, counted over chains, as a DataTree with one chain."""
+    names = map(str, draws["posterior"].data_vars)
+    return make_draws({name: stacked(draws, name)[index][None] for name in names})

@@ -15,6 +15,7 @@ from dpbayes.schema.table import Schema
 
 MANY = 20  # range above the lower bound in which a count without an upper bound is drawn
 FAR = 1000  # the same range, where the end of the domain is asked for
+NEAR_ENDS = (1e-3, 1e-6)  # gaps to the ends that are tried, as parts of the range
 TOGETHER, TRIES = 1000, 50  # records drawn at once to find some that keep the rules; attempts
 
 
@@ -100,7 +101,8 @@ def ends(column: Column) -> tuple[Level, Level]:
 def inside(column: Column) -> list[Level]:
     """Values inside of a column's domain where a density may have no gradient; public.
 
-    All levels and atoms, 0, 1 and -1, the middle and the quarters, and what is next to the ends.
+    All levels and atoms, 0, 1 and -1, the middle and the quarters, and what is next to the ends,
+    down to a millionth of the range.
     """
     if column.levels:
         return list(column.levels[1:-1])
@@ -111,30 +113,58 @@ def inside(column: Column) -> list[Level]:
     values |= {low + part * (high - low) for part in (0.25, 0.5, 0.75)}
     if column.whole:
         values = {float(round(value)) for value in values}
+    else:
+        near = [part * (high - low) for part in NEAR_ENDS]
+        values |= {low + gap for gap in near} | {high - gap for gap in near}
     return [value for value in sorted(values) if low < value < high]
 
 
 def places(
-    columns: Iterable[Column], rows: int, rng: np.random.Generator
+    schema: Schema, names: Iterable[str], rows: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield records that all have one value in a confidential column, for each value to try.
 
-    These are ``inside`` values and ends; the other columns are uniform over their domain.
+    These are ``inside`` values and ends. The other columns are uniform over their domain, and in
+    every second record at a random end of it. All records keep the schema's rules, which may leave
+    none with this value.
 
     Args:
+        names: the columns whose values are to be tried.
         rows: number of records for each value.
     Yields:
         The column and the value, in words; and the records, validated.
     """
-    table = list(columns)
-    for column in table:
+    for column in map(schema.columns.__getitem__, names):
         both = () if column.public or column.calendar is not None else ends(column)
         for value in (*both, *inside(column)) if both else ():
-            drawn = {c.name: pd.Series(_values(c, rows, rng)) for c in table}
-            drawn[column.name] = pd.Series([value] * rows)
-            records = {c.name: c.validate(drawn[c.name].rename(c.name)) for c in table}
-            word = value if isinstance(value, str) else format(value, "g")
-            yield f"{column.name} = {word}", pd.DataFrame(records)
+            records = _at(schema, column, value, rows, rng)
+            if records is not None:
+                word = value if isinstance(value, str) else format(value, "g")
+                yield f"{column.name} = {word}", records
+
+
+def _at(
+    schema: Schema, column: Column, value: Level, rows: int, rng: np.random.Generator
+) -> pd.DataFrame | None:
+    """Draw records with one value in a column; None if none was found that keeps the rules."""
+    drawn = {
+        name: _some_at_ends(other, _values(other, TOGETHER, rng), rng)
+        for name, other in schema.columns.items()
+    }
+    drawn[column.name] = [value] * TOGETHER
+    valid = _keeping(schema, drawn) if schema.kept or schema.asked else pd.DataFrame(drawn)
+    if valid.empty:
+        return None
+    return schema.released.validate(valid.iloc[np.arange(rows) % len(valid)].reset_index(drop=True))
+
+
+def _some_at_ends(column: Column, values: Any, rng: np.random.Generator) -> Any:
+    """Move every second value to a random end of the column's domain; dates stay."""
+    if column.calendar is not None:
+        return values
+    at_end = np.asarray(ends(column), dtype=object)[rng.integers(2, size=len(values))]
+    moved = np.where(np.arange(len(values)) % 2 == 0, values, at_end)
+    return moved if column.levels else moved.astype(float)
 
 
 def bounds(column: Column) -> tuple[float, float]:

@@ -528,7 +528,8 @@ class ColumnModel(Model):
         return {"y": (low, high)}
 
     def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
-        made_up = places(self.outcomes, rows, np.random.default_rng(1))
+        names = [column.name for column in self.outcomes]
+        made_up = places(self.schema, names, rows, np.random.default_rng(1))
         return [(words, {"y": self.encoded(records)}) for words, records in made_up]
 
     def encoded(self, records: pd.DataFrame) -> NDArray[Any]:

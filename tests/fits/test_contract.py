@@ -9,6 +9,7 @@ import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
+from dpbayes.mechanisms.posterior.made_up import check_on_made_up
 from dpbayes.schema import domain
 from dpbayes.schema.domain import places
 from dpbayes.stan.families import FAMILIES
@@ -102,19 +103,48 @@ def test_places_of_the_domain(kind):
     column = dpb.Column("y", kind, lower=0 if kind == "count" else -4, upper=8)
     other = dpb.Column("x", "binary", levels=(0, 1))
     expected = {
-        "continuous": [-4.0, 8.0, -3.0, -1.0, 0.0, 1.0, 2.0, 5.0, 7.0],
+        "continuous": [
+            -4.0,
+            8.0,
+            -3.999988,
+            -3.988,
+            -3.0,
+            -1.0,
+            0.0,
+            1.0,
+            2.0,
+            5.0,
+            7.0,
+            7.988,
+            7.999988,
+        ],
         "count": [0.0, 8.0, 1.0, 2.0, 4.0, 6.0, 7.0],
     }
-    found = list(places([column, other], 10, np.random.default_rng(1)))
+    schema = dpb.Schema({"y": column, "x": other})
+    found = list(places(schema, schema.columns, 20, np.random.default_rng(1)))
     assert [words for words, _ in found] == [
         *(f"y = {value:g}" for value in expected[kind]), "x = 0", "x = 1",
     ]  # fmt: skip
     for value, (_, records) in zip(expected[kind], found, strict=False):
         assert set(records["y"]) == {value}
         assert set(records["x"]) == {0, 1}
-    levels = dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))
-    tried = [words for words, _ in places([levels], 4, np.random.default_rng(1))]
+    for _, records in found[-2:]:  # every second one has its other column at an end
+        assert set(records["y"][1::2]) == {column.lower, column.upper}
+        assert set(records["y"][::2]) - {column.lower, column.upper}
+    levels = dpb.Schema({"z": dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))})
+    tried = [words for words, _ in places(levels, ["z"], 4, np.random.default_rng(1))]
     assert tried == ["z = a", "z = d", "z = b", "z = c"]
+
+
+def test_places_keep_the_rules_of_the_schema():
+    """A program may fail where the rules allow no record; ends of one column may have none."""
+    columns = [dpb.Column(name, "continuous", lower=0, upper=10) for name in ("first", "last")]
+    schema = dpb.Schema({c.name: c for c in columns}, rules=["first < last"])
+    found = dict(places(schema, schema.columns, 20, np.random.default_rng(1)))
+    assert all((records["first"] < records["last"]).all() for records in found.values())
+    assert {"first = 0", "last = 10", "first = 9"} <= set(found)
+    assert "first = 10" not in found
+    assert "last = 0" not in found
 
 
 CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
@@ -169,6 +199,11 @@ WRONG = {
         "square(y - mu)",
         "square(y - mu * n)",
         "with a record less the others have another log_lik",
+    ),
+    "another log_lik where there is an anchor": (
+        CALL,
+        CALL.replace("log_lik_i,", "log_lik_i + 0.001 * (max(abs(anchor)) > 0),"),
+        r"target moves by .* where the weighted and clamped sum of log_lik is .*differential eq",
     ),
     "log_lik of other length": (
         "vector[emit ? n : 0] log_lik;",
@@ -265,7 +300,11 @@ FAR_OUT = {
         "-0.5 * square(y - mu) - (max(y) > 50)",
         "a record's log_lik depends on other records' y",
     ),
-    "window mirrored": (CALL, CALL.replace("clip_upper", "-clip_lower"), "clamp is ignored"),
+    "window mirrored": (
+        CALL,
+        CALL.replace("clip_upper", "-clip_lower"),
+        "target moves by .* another window",
+    ),
     "window mirrored far out": (
         CALL,
         CALL.replace("clip_upper", "max(y) > 50 ? -clip_lower : clip_upper"),
@@ -313,6 +352,66 @@ def test_refused_where_the_prior_is_far_from_random_points(tmp_path):
     text = text.replace("log1p(y - mu - 1)", "log(fmax(y - mu, 1e-9))")
     formula = dpb.StanProgram.from_file(write(tmp_path, text))
     assert check(formula, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)}).passed
+
+
+SHIFTED = """
+  vector terms(vector y, real mu, real shift) {
+    vector[rows(y)] out;
+    for (i in 1:rows(y)) {
+      out[i] = y[i] == 0 ? log(0.3) : log(0.7) + lognormal_lpdf(y[i] - shift | mu, 1);
+    }
+    return out;
+  }
+}
+data {"""
+
+
+def made_up_check(tmp_path, text, column):
+    schema = dpb.Schema({"y": column}, rows="public")
+    model = dpb.Program(write(tmp_path, text), "y ~ 1").on(schema)
+    return check_on_made_up(model, EmbeddedEngine().compile(model.program), schema, 40, 1)
+
+
+def test_refused_where_only_values_near_an_end_show_it(tmp_path):
+    """At 0 there is a hurdle, and few values lie between 0 and a shift of up to 0.05."""
+    text = GOOD.replace("}\ndata {", SHIFTED, 1)
+    text = text.replace("  real mu;", "  real mu;\n  real<lower=0, upper=0.05> shift;")
+    text = text.replace("-0.5 * square(y - mu) - 0.5 * log(2 * pi())", "terms(y, mu, shift)")
+    assert text.count("terms(y, mu, shift)") == 2
+    column = dpb.Column("y", "continuous", lower=0, upper=100)
+    with pytest.raises(dpb.ProgramError, match="it fails with some values of y"):
+        made_up_check(tmp_path, text, column)
+    formula = text.replace(
+        "lognormal_lpdf(y[i] - shift | mu, 1)",
+        "(y[i] > shift ? lognormal_lpdf(y[i] - shift | mu, 1) : negative_infinity())",
+    )
+    assert made_up_check(tmp_path, formula, column).passed
+
+
+def test_refused_where_values_between_the_ends_move_other_records(tmp_path):
+    """Half the smallest value above 0 is added to all: neither end of the domain moves it."""
+    smallest = """transformed data {
+  real c = 1;
+  for (i in 1:n) {
+    if (y[i] > 0) c = fmin(c, y[i] / 2);
+  }
+}
+parameters {"""
+    text = GOOD.replace("parameters {", smallest, 1).replace("y - mu", "log(y + c) - mu")
+    column = dpb.Column("y", "continuous", lower=0, upper=1000)
+    with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
+        made_up_check(tmp_path, text, column)
+    public = text.replace("if (y[i] > 0) c = fmin(c, y[i] / 2);", "c = fmin(c, 0.5);")
+    assert made_up_check(tmp_path, public, column).passed
+
+
+def test_refused_where_a_prior_is_far_out_and_narrow_for_its_place(tmp_path):
+    """Chains have to travel from order 1 to 30,000."""
+    text = GOOD.replace("mu ~ normal(0, 2)", "mu ~ normal(30000, 8000)")
+    text = text.replace("square(y - mu)", "square(log1p((y - mu) / 1000))")
+    column = dpb.Column("y", "continuous", lower=20_000, upper=500_000)
+    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails with some values of y"):
+        made_up_check(tmp_path, text, column)
 
 
 def test_an_improper_prior_is_no_breach(tmp_path):
