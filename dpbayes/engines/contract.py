@@ -136,10 +136,7 @@ def check_contract(
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     entries = {name: np.asarray(fewer[name]) for name in names}
-    few, one = (
-        model.bind({**_first(program, fewer, names, number), **contract_defaults(number)})
-        for number in (min(count, FEW), 1)
-    )
+    few, one = (_few(program, model, fewer, names, number) for number in (min(count, FEW), 1))
     FewRecords.of(program, few, one, entries, ends, inside, seed).check(seed)
     if chains:
         check_gradient(program, model, fewer, ends, seed, inside)
@@ -503,6 +500,22 @@ def _first(
     n = int(data["n"])
     by_row = {k: np.asarray(data[k])[:count] for k in names if np.shape(data[k])[:1] == (n,)}
     return {**data, **by_row, "n": count}
+
+
+def _few(
+    program: StanProgram,
+    model: CompiledModel,
+    data: Mapping[str, Any],
+    private: Collection[str],
+    count: int,
+) -> tuple[int, BoundModel]:
+    """Bind the first ``count`` records, or all where the program takes no so few; their number."""
+    with contextlib.suppress(EngineError, ProgramError):
+        bound = model.bind({**_first(program, data, private, count), **contract_defaults(count)})
+        bound.random_points(1, 1)
+        return count, bound
+    every = int(data["n"])
+    return every, model.bind({**data, **contract_defaults(every)})
 
 
 def _sizes(draws: xr.DataTree) -> dict[str, tuple[int, ...]]:

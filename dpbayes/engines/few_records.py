@@ -39,7 +39,7 @@ class FewRecords:
     Attributes:
         bound: the program with the contract's defaults and a few records.
         tables: by confidential entry, values of the records, shape (records, ...); each is a table.
-        at_ends: the program with one record, at either end of its domain.
+        at_ends: the program with a record, at either end of its domain.
         rng: draws tables whose records come from different ones.
     """
 
@@ -53,8 +53,8 @@ class FewRecords:
     def of(
         cls,
         program: StanProgram,
-        bound: BoundModel,
-        single: BoundModel,
+        few: tuple[int, BoundModel],
+        one: tuple[int, BoundModel],
         entries: Table,
         ends: Ends,
         inside: Places,
@@ -65,19 +65,19 @@ class FewRecords:
         Alike they are at an end of their domain, at a place inside of it, or one of those at hand.
 
         Args:
-            bound: the program with the contract's defaults and the first records.
-            single: the same with one record.
+            few: number of records in a table, and the program with them and contract's defaults.
+            one: the same for chains, which one record is enough for.
             entries: confidential entries of all records at hand.
             ends, inside: as in ``check_contract``.
         """
-        count = min(FEW, *(len(values) for values in entries.values()))
+        count, bound = few
         some = np.linspace(0, min(map(len, entries.values())) - 1, ALIKE).astype(int)
         alike = [{k: values[i] for k, values in entries.items()} for i in some]
         alike += [{k: np.asarray(ends[k][end]) for k in entries} for end in range(2)]
-        repeated = [{k: np.repeat(v[None], count, 0) for k, v in one.items()} for one in alike]
+        repeated = [_repeated(record, count) for record in alike]
         first = {k: values[:count] for k, values in entries.items()}
         places = [{k: np.asarray(at[k])[:count] for k in entries} for _, at in inside]
-        at_ends = [single.rebind(**{k: v[None] for k, v in one.items()}) for one in alike[-2:]]
+        at_ends = [one[1].rebind(**_repeated(record, one[0])) for record in alike[-2:]]
         rng = np.random.default_rng(seed)
         return cls(program, bound, [first, *repeated, *places], at_ends, rng)
 
@@ -132,7 +132,7 @@ class FewRecords:
         """Yield points in words and as draws: random ones, and draws of the prior by chains.
 
         Parameters of a prior may be far from order 1. Where a record stops the program no chain
-        gets to: so chains run at each end of the domain, with one record, which is cheap.
+        gets to: so chains run at each end of the domain.
         """
         prior = SamplerSettings(
             chains=2, warmup=WARMUP, draws=POINTS // 2, seed=seed, max_treedepth=TREES
@@ -153,6 +153,10 @@ class FewRecords:
     @property
     def _names(self) -> str:
         return ", ".join(self.tables[0])
+
+
+def _repeated(record: Table, count: int) -> Table:
+    return {name: np.repeat(value[None], count, 0) for name, value in record.items()}
 
 
 def _by_chains(bound: BoundModel, settings: SamplerSettings) -> xr.DataTree:

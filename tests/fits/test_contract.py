@@ -414,6 +414,16 @@ def test_refused_where_a_prior_is_far_out_and_narrow_for_its_place(tmp_path):
         made_up_check(tmp_path, text, column)
 
 
+def test_a_program_may_ask_for_many_records(tmp_path):
+    """Then no table of a few shows how it behaves, and all records at hand stand in it."""
+    text = GOOD.replace("int<lower=1> n;", "int<lower=15> n;")
+    column = dpb.Column("y", "continuous", lower=0, upper=1000)
+    assert made_up_check(tmp_path, text, column).passed
+    wrong = text.replace("square(y - mu)", "square(y - mu - (max(y) < 300 && min(y) > 200))")
+    with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
+        made_up_check(tmp_path, wrong, column)
+
+
 def test_an_improper_prior_is_no_breach(tmp_path):
     text = GOOD.replace("  mu ~ normal(0, 2);\n", "")
     assert check(dpb.StanProgram.from_file(write(tmp_path, text))).passed
