@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd
 from dpbayes.pages.page import plain
-from dpbayes.plots.charts import COLOURS, DATA, spell
+from dpbayes.plots.charts import COLOURS, DATA, beyond, shown_range, spell
 from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]
@@ -52,8 +52,8 @@ def distribution(
         ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.set_xlabel("share of records with a value" if column.optional else "share of records")
     else:
-        for (name, values), colour in zip(columns.items(), (DATA, SYNTHETIC), strict=True):
-            numbers = np.sort(values.to_numpy(dtype=float))
+        samples = {name: np.sort(values.to_numpy(dtype=float)) for name, values in columns.items()}
+        for (name, numbers), colour in zip(samples.items(), (DATA, SYNTHETIC), strict=True):
             line = "-" if name == label else "--"
             share = np.arange(1, len(numbers) + 1) / max(1, len(numbers))
             ax.step(_axis(column, numbers), share, line, where="post", color=colour, label=name)
@@ -62,6 +62,9 @@ def distribution(
         if column.calendar is not None:
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
         else:
+            shown = shown_range(list(samples.values()))
+            ax.set_xlim(*shown)
+            ax.set_xlabel(beyond(shown, samples[label]).strip(" ()"), fontsize=8)
             spell(ax)
     ax.set_title(_cut(column.title, 40), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)

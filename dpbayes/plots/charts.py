@@ -24,12 +24,15 @@ from dpbayes.schema import Column
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
+BULK = (0.01, 0.99)  # quantiles; a tail longer than their distance is cut to a fifth of it
 CELLS = 4_000  # values beyond which a density is computed from counts in as many cells
 MOST_BARS = 100  # most bars of one series
 FEW_BARS = 30  # bars up to which those of records and synthetic rows stand side by side
 LARGE = 10_000  # numbers on an axis that need a thousands separator
 LETTERS = 32  # characters of all labels of numbers below a figure half as wide as a page
 TICKS = 60  # characters of all labels below bars together, so that they do not overlap
+SPACE = 1  # characters between them
+STEPS = (1, 2, 5, 10, 20, 25, 50)  # bars from one label to the next, for round numbers
 DATA = "#333333"
 CONFIDENTIAL = "CONFIDENTIAL · computed from the records"
 
@@ -224,8 +227,10 @@ def density_overlay(
     if column.levels or column.whole:
         _shares(ax, column, series, [_styles(series)[name][0] for name in series])
     else:
-        curves = {k: density(v.to_numpy(dtype=float), column) for k, v in series.items()}
-        return density_lines(curves, label, ax)
+        numbers = {k: v.to_numpy(dtype=float) for k, v in series.items()}
+        shown = shown_range(list(numbers.values()))
+        curves = {k: density(v, column, shown) for k, v in numbers.items()}
+        return density_lines(curves, label + beyond(shown, numbers["data"]), ax)
     ax.set_xlabel(label)
     top = ax.get_ylim()[1]
     ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
@@ -338,9 +343,8 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
         edges, curves = np.arange(len(names) + 1) - 0.5, list(heights.values())
     else:
         numbers = {label: values.to_numpy(dtype=float) for label, values in series.items()}
-        assert column.lower is not None
-        top = max(values.max(initial=column.lower) for values in numbers.values())
-        drawn = [density(values, column, top) for values in numbers.values()]
+        shown = shown_range(list(numbers.values()))
+        drawn = [density(values, column, shown) for values in numbers.values()]
         edges, curves = drawn[0][0], [y for _, y in drawn]
         ax.set_ylabel("density")
     data, made = curves[0], np.array(curves[1:])
@@ -368,17 +372,45 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
     missing = [float(values.isna().mean()) for values in synthetic]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(missing), max(missing)))
     blank = {"data": f"{original.isna().mean():.0%}", "synthetic": " to ".join(ends)}
-    ax.set_xlabel(_label(column, blank))
+    ax.set_xlabel(_label(column, blank) + ("" if counted else beyond(shown, numbers["0"])))
     ax.legend(frameon=False)
 
 
-def density(values: Floats, column: Column, largest: float | None = None) -> tuple[Floats, Floats]:
+def shown_range(series: Sequence[Floats]) -> tuple[float, float]:
+    """Return the range to show of several samples: all of it, but for a tail that is longer.
+
+    A few values far out would make a line of all others.
+    """
+    filled = [values for values in series if len(values)]
+    if not filled:
+        return 0.0, 1.0
+    low, high = min(v.min() for v in filled), max(v.max() for v in filled)
+    inner = np.quantile(np.concatenate(filled), BULK)
+    width = float(np.ptp(inner))
+    if not width:
+        return float(low), float(high)
+    below, above = inner[0] - low, high - inner[1]
+    return (
+        float(low if below < width else inner[0] - width / 5),
+        float(high if above < width else inner[1] + width / 5),
+    )
+
+
+def beyond(shown: tuple[float, float], values: Floats) -> str:
+    """Say in a label which share of the records lies outside of what is shown; empty if none."""
+    share = float(((values < shown[0]) | (values > shown[1])).mean()) if len(values) else 0.0
+    return f" ({share:.1%} of the records lie beyond)" if share else ""
+
+
+def density(
+    values: Floats, column: Column, shown: tuple[float, float] | None = None
+) -> tuple[Floats, Floats]:
     """Estimate a kernel density, reflected at the declared bounds so that no mass leaves them.
 
     Args:
         values: shape (n,).
         column: declaration of the outcome.
-        largest: value up to which points are shown, and a tenth beyond; that of ``values`` if None.
+        shown: range of the points, and a twentieth of it at either end; that of ``values`` if None.
 
     Returns:
         points and densities, shape (400,) each.
@@ -386,9 +418,9 @@ def density(values: Floats, column: Column, largest: float | None = None) -> tup
     assert column.lower is not None
     assert column.upper is not None
     # Shows only the range of the values: the declared one can be far wider.
-    largest = values.max(initial=column.lower) if largest is None else largest
-    top = min(column.upper, largest + 0.1 * abs(largest))
-    x = np.linspace(column.lower, top, 400)
+    low, high = shown_range([values]) if shown is None else shown
+    margin = 0.05 * (high - low)
+    x = np.linspace(max(column.lower, low - margin), min(column.upper, high + margin), 400)
     if len(values) < 2 or np.ptp(values) == 0:
         return x, np.zeros_like(x)
     kernel = _kernel(values)
@@ -397,12 +429,18 @@ def density(values: Floats, column: Column, largest: float | None = None) -> tup
 
 
 def _kernel(values: Floats) -> stats.gaussian_kde:
-    """Kernel density by Scott's rule; bins many values, which takes a thousandth of the work."""
+    """Kernel density by Silverman's rule, which a long tail does not widen.
+
+    Many values are counted in bins, which takes a thousandth of the work.
+    """
+    spread = float(np.subtract(*np.quantile(values, (0.75, 0.25)))) / 1.34
+    wide = float(values.std())
+    factor = len(values) ** -0.2 * (min(1.0, spread / wide) if spread else 1.0)
     if len(values) <= CELLS:
-        return stats.gaussian_kde(values)
+        return stats.gaussian_kde(values, factor)
     counts, edges = np.histogram(values, CELLS)
     middle = (edges[1:] + edges[:-1])[counts > 0] / 2
-    return stats.gaussian_kde(middle, len(values) ** -0.2, counts[counts > 0])
+    return stats.gaussian_kde(middle, factor, counts[counts > 0])
 
 
 def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: list[str]) -> None:
@@ -421,7 +459,8 @@ def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: 
 def _set_ticks(ax: Axes, names: Sequence[str], wide: int) -> None:
     """Name the bars, or every few of them, and say how many values a bar has."""
     wide_name = max(map(len, names), default=1)
-    step = max(1, -(-len(names) * wide_name // TICKS))
+    least = max(1, -(-len(names) * (wide_name + SPACE) // TICKS))
+    step = next((step for step in STEPS if step >= least), least)
     ax.set_xticks(range(0, len(names), step), names[::step])
     ax.set_ylabel("share of records" if wide == 1 else f"share of records by {wide:,} values")
 

@@ -77,13 +77,10 @@ def test_a_panel_for_each_synthetic_outcome(amounts):
     shown = [ax for ax in figure.axes if ax.axison]
     assert [ax.get_title() for ax in shown] == list(series)
     for ax, values in zip(shown, series.values(), strict=True):
-        original, synthetic = ax.lines
-        np.testing.assert_array_equal(
-            original.get_ydata(), charts.density(data.to_numpy(), column)[1]
-        )
-        np.testing.assert_array_equal(
-            synthetic.get_ydata(), charts.density(values.to_numpy(), column)[1]
-        )
+        both = charts.shown_range([data.to_numpy(), values.to_numpy()])
+        for line, sample in zip(ax.lines, (data, values), strict=True):
+            expected = charts.density(sample.to_numpy(), column, both)[1]
+            np.testing.assert_array_equal(line.get_ydata(), expected)
         low, high = ax.get_ylim()
         assert low == 0
         assert high > shown[2].lines[1].get_ydata().max()  # the tallest of all panels
@@ -132,7 +129,7 @@ def test_counts_up_to_a_million_have_few_bars():
         assert abs(sum(found[label].values()) - (values <= top).mean()) < 0.01
         assert found[label][0] == (values < 7 + wide).mean()
     assert ax.get_ylabel() == f"share of records by {wide:,} values"
-    assert [t.get_text() for t in ax.get_xticklabels()][:2] == ["7", str(7 + 10 * wide)]
+    assert [t.get_text() for t in ax.get_xticklabels()][:2] == ["7", str(7 + 20 * wide)]
     levels = dpb.Column("c", "categorical", levels=tuple(range(5000)))
     ax = charts.density_overlay(levels, original % 5000, {"s": other % 5000}).axes[0]
     assert len(heights(ax)["data"]) == charts.MOST_BARS
@@ -255,3 +252,36 @@ def test_labels_of_large_numbers_do_not_overlap(largest):
     ]
     assert len(shown) >= 3
     assert all(a.x1 < b.x0 for a, b in itertools.pairwise(shown))
+
+
+def test_a_few_values_far_out_do_not_make_a_line_of_all_others():
+    """A tail is cut, with the share that lies beyond; samples without a long one are not."""
+    rng = np.random.default_rng(4)
+    column = dpb.Column("y", "continuous", lower=0, upper=1e9)
+    bulk = pd.Series(rng.lognormal(3, 0.3, 1000))
+    low, high = charts.shown_range([bulk.to_numpy()])
+    assert (low, high) == (bulk.min(), bulk.max())
+    assert charts.beyond((low, high), bulk.to_numpy()) == ""
+    far = pd.concat([bulk, pd.Series([1e8, 9e8, 9e8])], ignore_index=True)
+    ax = charts.beside_records(
+        [column], pd.DataFrame({"y": far}), [pd.DataFrame({"y": bulk})]
+    ).axes[0]
+    assert ax.get_xlim()[1] < 100
+    low, high = charts.shown_range([far.to_numpy(), bulk.to_numpy()])
+    share = f"{((far < low) | (far > high)).mean():.1%} of the records lie beyond"
+    assert share >= "0.3%"
+    assert ax.get_xlabel() == f"y ({share})"
+    drawn = ax.lines[0].get_ydata()
+    assert np.trapezoid(drawn, ax.lines[0].get_xdata()) > 0.98  # and the peak is not smoothed away
+    ecdf = figures.distribution(column, far, bulk).axes[0]
+    assert ecdf.get_xlim()[1] < 100
+    assert ecdf.get_xlabel() == share
+    assert charts.shown_range([np.ones(5), np.array([])]) == (1.0, 1.0)
+
+
+def test_ticks_below_bars_are_round_and_apart():
+    ages = pd.DataFrame({"age": np.arange(90).repeat(3)})
+    column = dpb.Column("age", "count", upper=110)
+    ax = charts.beside_records([column], ages, [ages]).axes[0]
+    labels = [int(text.get_text()) for text in ax.get_xticklabels()]
+    assert labels == list(range(0, 90, 5))
