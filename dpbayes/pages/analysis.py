@@ -50,15 +50,16 @@ df <- (m - 1) * (1 + m * within / between)^2""",
     ),
     "reiter2002": (
         """\
-spread = (1 + 1 / m) * between
+spread, least = (1 + 1 / m) * between, SCALEwithin
 variance = spread - within
-df = ((m - 1) * (1 - within / spread) ** 2).where(variance > 0, m - 1)
-variance = variance.where(variance > 0, SCALEwithin)""",
+df = ((m - 1) * (1 - within / spread) ** 2).where(variance > least, m - 1)
+variance = variance.where(variance > least, least)""",
         """\
 spread <- (1 + 1 / m) * between
 variance <- spread - within
-df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
-variance <- ifelse(variance > 0, variance, SCALEwithin)""",
+least <- SCALEwithin
+df <- ifelse(variance > least, (m - 1) * (1 - within / spread)^2, m - 1)
+variance <- ifelse(variance > least, variance, least)""",
     ),
 }
 _ALIKE = ("log", "log1p", "exp", "sqrt")  # functions that all programs have

@@ -311,7 +311,7 @@ def test_the_rule_follows_the_draw():
     found = analyse(fitted(2.0).sample(6, seed=1, rows=9000), mean)
     assert found.rule == "reiter2002"
     b = found.between * (1 + 1 / 6) - found.within
-    assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
+    assert found.variance == pytest.approx(max(b, 3.0 * found.within))
 
 
 def test_a_release_without_a_number_has_twenty_posterior_draws_at_the_cost_of_one(
