@@ -252,7 +252,7 @@ def combine(
         # number. Reiter (2002) replaces T < 0 alone; just above 0 are next to no degrees of
         # freedom: one in a hundred intervals of five data sets was 1e26 standard errors long.
         least = size_ratio * W
-        T, df = np.maximum(T, least), np.where(T > least, df, m - 1.0)
+        T, df = np.maximum(T, least), np.where(least < T, df, m - 1.0)
     elif (T < 0).any():
         raise InferenceError(
             f"T = (1 + 1/m)B - W is negative for {int((T < 0).sum())} of {T.size} "

@@ -104,12 +104,12 @@ def sections(
     whole = next(wholes)
     fitted: dict[str, OnRecords] = {}
     unfitted: dict[str, str] = {}
-    for formula, needed in regressions.to_compare(statement, question.formulas).items():
+    for formula, asked in regressions.to_compare(statement, question.formulas).items():
+        if asked:
+            regressions.check_columns(whole.schema, formula)
         try:
             fitted[formula] = regressions.of_records(whole, formula)
         except DpbayesError as error:
-            if needed:
-                raise
             unfitted[formula] = str(error)
     measured, total = [_measured(whole, fitted, unfitted)], statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:

@@ -135,7 +135,7 @@ def released(statement: Mapping[str, Any]) -> list[str]:
 
 
 def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, bool]:
-    """Formulas of a release and those that are asked for, each once; True if it must be fitted.
+    """Formulas of a release and those that are asked for, each once; True for these.
 
     One that has no groups stands for that of the release, which may have them.
     """
@@ -172,6 +172,13 @@ class OnRecords:
     estimates: Estimates
     outcome: str
     groupings: Sequence[tuple[str, ...]]
+
+
+def check_columns(schema: Schema, formula: str) -> None:
+    """Raise SchemaError if a text is not a formula, or has a column that is not declared."""
+    outcomes, others = columns_of(formula)
+    for name in (*outcomes, *others):
+        schema[name]
 
 
 def of_records(whole: Whole, formula: str) -> OnRecords:

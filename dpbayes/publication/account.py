@@ -9,6 +9,7 @@ from dpbayes.core.checks import expect
 from dpbayes.core.errors import GuaranteeError, LedgerError
 from dpbayes.privacy.accounting import (
     NOTHING,
+    ROUNDING,
     Budget,
     Composition,
     Loss,
@@ -52,7 +53,8 @@ class Account:
     @property
     def left(self) -> float:
         """Budget minus ε spent; with δ > 0 a release that costs more by itself may still fit."""
-        return max(0.0, self.budget.epsilon - self.spent[0])
+        left = self.budget.epsilon - self.spent[0]
+        return left if left > ROUNDING * self.budget.epsilon else 0.0
 
     def statement(self) -> str:
         """Budget and ε spent and left, as a line for people."""

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
-from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, InferenceError, SchemaError
+from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, SchemaError
 from dpbayes.evaluate.utility import max_ecdf
 from dpbayes.inference import analyse, read_release
 from dpbayes.inference.regressions import formula_fit
@@ -171,7 +171,7 @@ def test_what_the_confidential_page_shows(out):
 
 
 def test_regressions_that_the_release_keeps_are_compared_unasked(out, tmp_path):
-    """One that cannot be fitted is left out then, and refused where it is asked for."""
+    """One that cannot be fitted is named in place; one of no column is refused if asked for."""
     folder = shutil.copytree(out, tmp_path / "out")
     file = folder / "release" / "guarantee.json"
     statement = json.loads(file.read_text())
@@ -180,8 +180,12 @@ def test_regressions_that_the_release_keeps_are_compared_unasked(out, tmp_path):
     text = " ".join(Read(confidential_page(folder, question())).text)
     assert "wage ~ age (least squares, means of the 3 data sets)" in text
     assert "wage ~ nobody (" not in text
-    with pytest.raises(InferenceError, match="nobody"):
+    with pytest.raises(dpb.SchemaError, match="nobody"):
         confidential_page(folder, question(formulas=["wage ~ nobody"]))
+    impossible = "log(-1 - wage) ~ age"
+    text = " ".join(Read(confidential_page(folder, question(formulas=[impossible]))).text)
+    assert "wage ~ age (least squares, means of the 3 data sets)" in text
+    assert f"Not compared: {impossible} . ols" in " ".join(text.split())
 
 
 def test_files_that_the_release_left_have_a_verdict_on_columns(out):
@@ -246,7 +250,7 @@ def test_bad_folders_and_questions(out, tmp_path):
     (tmp_path / "release/guarantee.json").write_text("[]")
     with pytest.raises(DataError, match="is no statement"):
         public_page(tmp_path)
-    with pytest.raises(InferenceError, match="there is no column 'x'"):
+    with pytest.raises(dpb.SchemaError, match="column 'x' is not declared"):
         confidential_page(out, question(formulas=["x ~ 1"]))
     with pytest.raises(DpbayesError, match="not declared"):
         confidential_page(out, question(keys=["nobody"]))
