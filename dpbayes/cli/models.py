@@ -11,10 +11,12 @@ import typer
 
 from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.formula.formula import columns_of
 from dpbayes.mechanisms import Mechanism
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import PUBLIC
 from dpbayes.schema.table import read_toml
+from dpbayes.stan.families import fitting
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
@@ -145,10 +147,19 @@ class ModelOptions:
             if self.priors is not None:
                 raise ProgramError("--priors is for --family; a program takes --constants.")
             return Program(self.program, self.formula, self.constants)
+        if self.program is not None:
+            raise ProgramError("--family and --program are two models of one column: give one.")
         raise ProgramError(
-            "--formula needs either family or program (--family, --program); `dpbayes list` names "
-            "the families."
+            f"--formula needs either family or program (--family, --program). {self._families()}"
         )
+
+    def _families(self) -> str:
+        """Name the families that fit the outcome of the formula, as a sentence."""
+        schema, (outcomes, _) = Schema.from_toml(self.schema), columns_of(self.formula or "")
+        if not outcomes:
+            return "`dpbayes list` describes the families."
+        names = ", ".join(fitting(schema[outcomes[0]]))
+        return f"Families for the column {outcomes[0]!r}: {names}; `dpbayes list` describes them."
 
 
 def _read_priors(path: Path | None) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -550,6 +551,16 @@ def family_of(text: str) -> Family:
         here = f" (here {ELSEWHERE[name]!r})" if name in ELSEWHERE else did_you_mean(name, FAMILIES)
         raise ProgramError(f"unknown family {name!r}{here}; families: {', '.join(FAMILIES)}.")
     return FAMILIES[name].given(settings)
+
+
+def fitting(column: Column) -> list[str]:
+    """Names of the families that a column's declaration fits, in the order of the list."""
+    names = []
+    for name, family in FAMILIES.items():
+        with contextlib.suppress(SchemaError):
+            family.check_column(column)
+            names.append(name)
+    return names
 
 
 def register_family(family: Family) -> None:

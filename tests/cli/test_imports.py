@@ -64,7 +64,7 @@ def test_help_and_wrong_options_import_nothing_heavy(tmp_path, arguments, code, 
         ({"mechanism": "censord"}, "unknown mechanism 'censord'"),
         ({"epsilon": -1}, "epsilon = -1.0 must be"),
         ({"window": "-1,x"}, "must be symmetric, negative, or two numbers"),
-        ({"family": None}, "needs either family or program"),
+        ({"family": None}, "needs either family or program (--family, --program). Families for "),
         ({"schema": "none.toml"}, "schema file 'none.toml' does not exist"),
     ],
 )
