@@ -12,6 +12,7 @@ from typing import Any
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
+from dpbayes.formula.formula import without_groups
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, Name, Node, names_in
 from dpbayes.inference.coverage import (
@@ -170,6 +171,13 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
             "Intervals of the model's own parameters, those of groups among them, are quantiles of "
             f"the draws in `{POSTERIOR}`."
         )
+    groups = _groups(public_settings)
+    if groups and not one:
+        text.append(
+            f"The model of the release has effects by {groups}, which the programs leave out: "
+            "their standard errors take the rows of a group as independent. A mixed model, as by "
+            "lme4 in R or MixedLM in statsmodels, has them; the rule is the same."
+        )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = records_of(public_settings) or len(data)
     formulas = [example(statement, data, dialect) for dialect in (OURS, PATSY, OF_R)]
@@ -223,6 +231,14 @@ def _programs(
     if m == 1:
         return programs
     return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=model)), *programs]
+
+
+def _groups(settings: Mapping[str, Any]) -> str:
+    """Columns of the group terms of the release's own formula, joined; empty if it has none."""
+    with contextlib.suppress(SchemaError):
+        groups = without_groups(str(settings.get("formula", "")))[1]
+        return ", ".join(dict.fromkeys(f"`{name}`" for by in groups for name in by))
+    return ""
 
 
 def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:

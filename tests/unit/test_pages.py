@@ -412,6 +412,19 @@ def test_the_programs_run_and_combine_as_analyse_does(out, tmp_path, monkeypatch
     assert f"# The rule {combined.rule}:" in texts["R"]
 
 
+def test_programs_that_leave_groups_out_say_so(out, tmp_path):
+    copy = shutil.copytree(out, tmp_path / "out")
+    file = copy / "release/guarantee.json"
+    statement = json.loads(file.read_text())
+    said = "has effects by `sex & more`, which the programs leave out"
+    for formula, told in (("wage ~ age", False), ("wage ~ age + (1 + age | `sex & more`)", True)):
+        statement["settings"]["formula"] = formula
+        file.write_text(json.dumps(statement))
+        text = html.unescape(public_page(copy).decode())
+        assert (said in re.sub("</?code>", "`", text)) == told
+        assert "ols('wage ~ age'" in text
+
+
 def test_a_posterior_has_programs_of_its_own(out, tmp_path, monkeypatch, capsys):
     copy = shutil.copytree(out, tmp_path / "out")
     release = copy / "release"
