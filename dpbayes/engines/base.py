@@ -346,6 +346,12 @@ def unfit_data(program: StanProgram, said: str) -> ProgramError:
             "branches whose results nothing uses. Write them otherwise."
         ).saying(said)
     words = set(re.findall(r"\w+", said))
+    lacking = re.search(r"unsupported function (\w+)", said)
+    if lacking and lacking[1] in re.findall(r"\w+", program.text):
+        return ProgramError(
+            f"{program.name}.stan calls {lacking[1]}(), which the embedded engine lacks: write it "
+            "otherwise, or use the cmdstan engine."
+        ).saying(said)
     named = ", ".join(name for name in program.declared("data") if name in words)
     where = f" ({named})" if named else ""
     return ProgramError(f"{program.name}.stan does not accept the data{where}.").saying(said)

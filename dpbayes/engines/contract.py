@@ -16,7 +16,7 @@ from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import OtherDensityError
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, Places, broken, close, counts_of
-from dpbayes.engines.few_records import FAR, FEW, FewRecords
+from dpbayes.engines.few_records import FAR, FEW, MANY, FewRecords, Records
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 from dpbayes.stan.proof.check import rows_in
@@ -136,8 +136,10 @@ def check_contract(
     for draws in probe.near_and_far(seed):
         AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     entries = {name: np.asarray(fewer[name]) for name in names}
-    few, one = (_few(program, model, fewer, names, number) for number in (min(count, FEW), 1))
-    FewRecords.of(program, few, one, entries, ends, inside, seed).check(seed)
+    twice = np.arange(min(count, FEW)) // 2  # two records have the same public values
+    few, one = (_some(program, model, fewer, names, which) for which in (twice, twice[:1]))
+    many = _some(program, model, fewer, names, np.resize(few[0], MANY))
+    FewRecords.of(program, few, one, many, entries, ends, inside, seed).check(seed)
     if chains:
         check_gradient(program, model, fewer, ends, seed, inside)
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
@@ -406,8 +408,8 @@ class _Probe:
         log_lik = self._evaluate(lambda draws: np.stack(list(reduced.log_lik(draws))))
         if not close(log_lik, self.log_lik[:, :-1], np.abs(self.log_lik[:, :-1])):
             raise self._broken(
-                "with a record less the others have another log_lik: it follows their number. Use "
-                "`rows`, the public number, or a constant."
+                "with a record less the others have another log_lik: it follows their number, or "
+                "public values of others. Use `rows`, the public number, or constants."
             )
 
     def check_places(self, entries: Mapping[str, Any]) -> None:
@@ -495,27 +497,38 @@ def _first(
     program: StanProgram, data: Mapping[str, Any], private: Collection[str], count: int
 ) -> dict[str, Any]:
     """Data of the first ``count`` records."""
+    return _chosen(program, data, private, np.arange(count))
+
+
+def _chosen(
+    program: StanProgram,
+    data: Mapping[str, Any],
+    private: Collection[str],
+    which: NDArray[np.intp],
+) -> dict[str, Any]:
+    """Data of the records with these indices, which may repeat."""
     # A length n may be chance, but in a text that cannot be read nothing else is known.
     names = _by_record(program, data, private) if rows_in(program) else data
     n = int(data["n"])
-    by_row = {k: np.asarray(data[k])[:count] for k in names if np.shape(data[k])[:1] == (n,)}
-    return {**data, **by_row, "n": count}
+    by_row = {k: np.asarray(data[k])[which] for k in names if np.shape(data[k])[:1] == (n,)}
+    return {**data, **by_row, "n": len(which)}
 
 
-def _few(
+def _some(
     program: StanProgram,
     model: CompiledModel,
     data: Mapping[str, Any],
     private: Collection[str],
-    count: int,
-) -> tuple[int, BoundModel]:
-    """Bind the first ``count`` records, or all where the program takes no so few; their number."""
+    which: NDArray[np.intp],
+) -> Records:
+    """Bind the records with these indices, or all where the program takes no so few."""
     with contextlib.suppress(EngineError, ProgramError):
-        bound = model.bind({**_first(program, data, private, count), **contract_defaults(count)})
+        chosen = _chosen(program, data, private, which)
+        bound = model.bind({**chosen, **contract_defaults(len(which))})
         bound.random_points(1, 1)
-        return count, bound
-    every = int(data["n"])
-    return every, model.bind({**data, **contract_defaults(every)})
+        return which, bound
+    n = int(data["n"])
+    return np.arange(n), model.bind({**data, **contract_defaults(n)})
 
 
 def _sizes(draws: xr.DataTree) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -479,10 +480,13 @@ class EmbeddedBinding(DrawsByChains):
         flat = model.param_names(include_tp=True, include_gq=True)
         count = sum(column.startswith(f"{name}.") for column in flat)
         if count == 0:
+            called = re.findall(r"\b(\w+_rng)\s*\(", program.block("generated quantities"))
+            listed = ", ".join(f"{function}()" for function in dict.fromkeys(called))
             raise ProgramError(
                 f"{program.name}.stan: {name} cannot be generated; either it "
                 "is empty when emit is 1, or generated quantities use a function that this engine "
-                "lacks (named above): rewrite it, or use the cmdstan engine."
+                f"lacks, perhaps one of {listed or 'those outside of densities'}: write it "
+                "otherwise, or use the cmdstan engine."
             )
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")

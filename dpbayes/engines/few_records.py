@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import xr
 from dpbayes.engines.base import BoundModel, SamplerSettings
-from dpbayes.engines.draws import some_draws
+from dpbayes.engines.draws import make_draws, some_draws, stacked
 from dpbayes.engines.extremes import Ends, Places, broken, close
 from dpbayes.stan.program import StanProgram
 
@@ -24,12 +25,20 @@ FEW = 8  # records in a table
 ALIKE = 5  # of the records at hand, how many stand in place of all others in turn
 COMPARED = 4  # points of each kind at which log_lik is compared
 MIXED = 12  # tables whose records come from different ones
+MANY = 2_000  # records in a table that shows whether log_lik follows their number
 POINTS = 20  # points of each kind
 NEAR, FAR = 2.0, 10.0  # largest unconstrained coordinate of points: Stan's own, and far out
 WARMUP = 300  # iterations in which chains reach a prior at 30,000 ± 8,000
+STRETCHED = 400  # points of which one coordinate is stretched, before the likeliest are taken
+STRETCH = 5.0  # decimal logarithm of the largest factor
+NEGLIGIBLE = 50.0  # log prior below the largest at which no draw will ever be
 TREES = 5  # cap on the doublings of a trajectory of the prior, which may be improper
 
+AT_RANDOM = "random points with coordinates up to {:g}"
+FIRST = AT_RANDOM.format(NEAR)
+
 Table = Mapping[str, NDArray[Any]]
+Records = tuple[NDArray[np.intp], BoundModel]  # their indices, and the program with them
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class FewRecords:
 
     Attributes:
         bound: the program with the contract's defaults and a few records.
+        many: the program with these records many times over, and their confidential entries.
         tables: by confidential entry, values of the records, shape (records, ...); each is a table.
         at_ends: the program with a record, at either end of its domain.
         rng: draws tables whose records come from different ones.
@@ -45,6 +55,7 @@ class FewRecords:
 
     program: StanProgram
     bound: BoundModel
+    many: BoundModel
     tables: Sequence[Table]
     at_ends: Sequence[BoundModel]
     rng: np.random.Generator
@@ -53,8 +64,9 @@ class FewRecords:
     def of(
         cls,
         program: StanProgram,
-        few: tuple[int, BoundModel],
-        one: tuple[int, BoundModel],
+        few: Records,
+        one: Records,
+        many: Records,
         entries: Table,
         ends: Ends,
         inside: Places,
@@ -65,21 +77,23 @@ class FewRecords:
         Alike they are at an end of their domain, at a place inside of it, or one of those at hand.
 
         Args:
-            few: number of records in a table, and the program with them and contract's defaults.
-            one: the same for chains, which one record is enough for.
+            few: the records of a table.
+            one: those for chains, which one record is enough for.
+            many: those of ``few`` over and over.
             entries: confidential entries of all records at hand.
             ends, inside: as in ``check_contract``.
         """
-        count, bound = few
+        (which, bound), count = few, len(few[0])
         some = np.linspace(0, min(map(len, entries.values())) - 1, ALIKE).astype(int)
         alike = [{k: values[i] for k, values in entries.items()} for i in some]
         alike += [{k: np.asarray(ends[k][end]) for k in entries} for end in range(2)]
         repeated = [_repeated(record, count) for record in alike]
-        first = {k: values[:count] for k, values in entries.items()}
+        first = {k: values[which] for k, values in entries.items()}
         places = [{k: np.asarray(at[k])[:count] for k in entries} for _, at in inside]
-        at_ends = [one[1].rebind(**_repeated(record, one[0])) for record in alike[-2:]]
-        rng = np.random.default_rng(seed)
-        return cls(program, bound, [first, *repeated, *places], at_ends, rng)
+        at_ends = [one[1].rebind(**_repeated(record, len(one[0]))) for record in alike[-2:]]
+        over = many[1].rebind(**{k: values[many[0]] for k, values in entries.items()})
+        tables = [first, *repeated, *places]
+        return cls(program, bound, over, tables, at_ends, np.random.default_rng(seed))
 
     def check(self, seed: int) -> None:
         """Test that no record makes parameters impossible, or has a say in another's log_lik.
@@ -93,7 +107,7 @@ class FewRecords:
         count = len(next(iter(self.tables[0].values())))
         sources = self.rng.integers(len(each), size=(MIXED, count))
         mixed = [closed.rebind(**self._of(source)) for source in sources]
-        for words, draws in self._points(closed, seed):
+        for words, draws in self._points(closed, each, seed):
             finite = np.isfinite([table.log_prob(draws) for table in each])
             differ = int((finite.any(axis=0) != finite.all(axis=0)).sum())
             if differ:
@@ -120,6 +134,19 @@ class FewRecords:
                         "centred, scaled or ranked by them, or by their smallest or largest?). "
                         "Use public constants passed as data instead.",
                     )
+            if words == FIRST:
+                self._check_many(some_draws(compared, np.arange(1)), alone[0][:1])
+
+    def _check_many(self, draws: xr.DataTree, alone: Floats) -> None:
+        """Require that many records have the log_lik that they have as few, shape (1, records)."""
+        (log_lik,) = self.many.log_lik(draws)
+        expected = np.resize(alone[0], len(log_lik))
+        if not close(log_lik, expected, np.nan_to_num(np.abs(expected), posinf=0.0)):
+            raise broken(
+                self.program,
+                f"beside {len(log_lik):,} records a record has another log_lik than beside few: it "
+                "follows their number. Use `rows`, the public number, or a constant.",
+            )
 
     def _of(self, source: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Make a table whose record i is that of the table ``source[i]``."""
@@ -128,7 +155,9 @@ class FewRecords:
             for name in self.tables[0]
         }
 
-    def _points(self, closed: BoundModel, seed: int) -> Iterator[tuple[str, xr.DataTree]]:
+    def _points(
+        self, closed: BoundModel, each: Sequence[BoundModel], seed: int
+    ) -> Iterator[tuple[str, xr.DataTree]]:
         """Yield points in words and as draws: random ones, and draws of the prior by chains.
 
         Parameters of a prior may be far from order 1. Where a record stops the program no chain
@@ -142,13 +171,40 @@ class FewRecords:
                 draws = closed.random_points(POINTS, seed, width)
             except EngineError:  # constraints that coordinates do not keep
                 continue
-            yield f"random points with coordinates up to {width:g}", draws
+            yield AT_RANDOM.format(width), draws
+            if width == NEAR and (far := self._stretched(each, draws)) is not None:
+                yield "points far out in a tail of the prior", far
         for end in self.at_ends:
             try:
                 draws = _by_chains(end.rebind(clip_lower=0.0, clip_upper=0.0), prior)
             except EngineError:  # no gradient
                 continue
             yield "draws of the prior", draws
+
+    def _stretched(self, each: Sequence[BoundModel], draws: xr.DataTree) -> xr.DataTree | None:
+        """Take points with one coordinate far out, where the prior is not negligible; None if none.
+
+        A heavy tail has draws there, which 20 would hardly show. The prior is what target is for
+        the table that leaves the program a density.
+        """
+        best = np.max([table.log_prob(draws) for table in each])
+        values = {str(name): stacked(draws, str(name)) for name in draws["posterior"].data_vars}
+        source = self.rng.integers(POINTS, size=STRETCHED)
+        moved = {name: of[source].copy() for name, of in values.items()}
+        names = self.rng.choice(sorted(moved), size=STRETCHED)
+        factors = np.sort(10 ** self.rng.uniform(0, STRETCH, STRETCHED))[::-1]
+        for s, factor in enumerate(factors):
+            entries = moved[names[s]][s : s + 1].reshape(-1)  # a view
+            entries[self.rng.integers(len(entries))] *= factor
+        far = make_draws({name: of[None] for name, of in moved.items()})
+        height, left = np.full(STRETCHED, -np.inf), np.arange(STRETCHED)
+        for table in each:
+            height[left] = table.log_prob(some_draws(far, left))
+            left = left[~np.isfinite(height[left])]
+            if not left.size:
+                break
+        likely = np.flatnonzero(height > best - NEGLIGIBLE)[:POINTS]  # the farthest
+        return some_draws(far, likely) if likely.size else None
 
     @property
     def _names(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,11 @@ def ends(column: Column) -> tuple[Level, Level]:
     return bounds(column)
 
 
-def inside(column: Column) -> list[Level]:
+def inside(column: Column, numbers: Iterable[float] = ()) -> list[Level]:
     """Values inside of a column's domain where a density may have no gradient; public.
 
-    All levels and atoms, 0, 1 and -1, the middle and the quarters, and what is next to the ends,
-    down to a millionth of the range.
+    All levels and atoms, 0, 1 and -1, the middle and the quarters, what is next to the ends, down
+    to a millionth of the range, and those of the given numbers that are inside.
     """
     if column.levels:
         return list(column.levels[1:-1])
@@ -111,6 +111,7 @@ def inside(column: Column) -> list[Level]:
     low, high = bounds(column)
     values = {0.0, 1.0, -1.0, low + 1, high - 1, *column.atoms}
     values |= {low + part * (high - low) for part in (0.25, 0.5, 0.75)}
+    values |= {x for x in numbers if not column.whole or x == int(x)}
     if column.whole:
         values = {float(round(value)) for value in values}
     else:
@@ -120,7 +121,11 @@ def inside(column: Column) -> list[Level]:
 
 
 def places(
-    schema: Schema, names: Iterable[str], rows: int, rng: np.random.Generator
+    schema: Schema,
+    names: Iterable[str],
+    rows: int,
+    rng: np.random.Generator,
+    numbers: Collection[float] = (),
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield records that all have one value in a confidential column, for each value to try.
 
@@ -131,12 +136,13 @@ def places(
     Args:
         names: the columns whose values are to be tried.
         rows: number of records for each value.
+        numbers: further values to try, where a column has them inside of its domain.
     Yields:
         The column and the value, in words; and the records, validated.
     """
     for column in map(schema.columns.__getitem__, names):
         both = () if column.public or column.calendar is not None else ends(column)
-        for value in (*both, *inside(column)) if both else ():
+        for value in (*both, *inside(column, numbers)) if both else ():
             records = _at(schema, column, value, rows, rng)
             if records is not None:
                 word = value if isinstance(value, str) else format(value, "g")

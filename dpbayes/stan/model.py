@@ -529,7 +529,8 @@ class ColumnModel(Model):
 
     def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
         names = [column.name for column in self.outcomes]
-        made_up = places(self.schema, names, rows, np.random.default_rng(1))
+        numbers = () if self.program.bundled else self.program.numbers
+        made_up = places(self.schema, names, rows, np.random.default_rng(1), numbers)
         return [(words, {"y": self.encoded(records)}) for words, records in made_up]
 
     def encoded(self, records: pd.DataFrame) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,8 @@ GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows", "d
 # into the text, whose hash is released and whose lines the compiler's messages show.
 ENDINGS = (".stan", ".stanfunctions")
 
+MOST_NUMBERS = 20
+_NUMBER = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])")
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
 _LONGEST = 1_000_000  # most characters of a program, far more than the bundled ones have
 _DECLARATION = re.compile(
@@ -212,6 +215,13 @@ class StanProgram:
                     raise
         matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
         return tuple(m[1] for m in matches if m)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The first numbers in the text, with either sign: values that it may single out."""
+        written = dict.fromkeys(map(float, _NUMBER.findall(without_comments(self.text))))
+        few = [number for number in written if math.isfinite(number)][:MOST_NUMBERS]
+        return tuple(signed for number in few for signed in (number, -number))
 
     def check_names(self) -> None:
         """Check the contract of stan_models/README.md as far as the text shows it.

@@ -281,7 +281,9 @@ class SequenceModel(Model):
         return {name: (data[name][0], data[name][1]) for name in self.private}
 
     def inside(self, rows: int) -> list[tuple[str, dict[str, Any]]]:
-        made_up = places(self.schema, self.schema.columns, rows, np.random.default_rng(1))
+        own = [model.program.numbers for model in self.columns if not model.program.bundled]
+        numbers, rng = sorted(set().union(*own)), np.random.default_rng(1)
+        made_up = places(self.schema, self.schema.columns, rows, rng, numbers)
         data = ((words, self.data(records, rows)) for words, records in made_up)
         return [(words, {name: of[name] for name in self.private}) for words, of in data]
 

@@ -344,10 +344,10 @@ def test_refused_where_the_prior_is_far_from_random_points(tmp_path):
     text = text.replace("square(y - mu)", "square(log1p(y - mu - 1))")
     program = dpb.StanProgram.from_file(write(tmp_path, text))
     y = np.random.default_rng(1).uniform(150, 3000, 20)
-    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails with some values of y"):
+    with pytest.raises(dpb.ProgramError, match="prior it fails with some values of y"):
         check(program, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)})
     among = CandidatesEngine(200).compile(program)  # draws from points, and chains see more
-    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails"):
+    with pytest.raises(dpb.ProgramError, match="prior it fails"):
         dpb.check_contract(program, among, {"n": 20, "y": y}, ends={"y": (150.0, 3000.0)})
     text = text.replace("log1p(y - mu - 1)", "log(fmax(y - mu, 1e-9))")
     formula = dpb.StanProgram.from_file(write(tmp_path, text))
@@ -410,7 +410,7 @@ def test_refused_where_a_prior_is_far_out_and_narrow_for_its_place(tmp_path):
     text = GOOD.replace("mu ~ normal(0, 2)", "mu ~ normal(30000, 8000)")
     text = text.replace("square(y - mu)", "square(log1p((y - mu) / 1000))")
     column = dpb.Column("y", "continuous", lower=20_000, upper=500_000)
-    with pytest.raises(dpb.ProgramError, match="draws of the prior it fails with some values of y"):
+    with pytest.raises(dpb.ProgramError, match="prior it fails with some values of y"):
         made_up_check(tmp_path, text, column)
 
 
@@ -422,6 +422,99 @@ def test_a_program_may_ask_for_many_records(tmp_path):
     wrong = text.replace("square(y - mu)", "square(y - mu - (max(y) < 300 && min(y) > 200))")
     with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
         made_up_check(tmp_path, wrong, column)
+
+
+@pytest.mark.parametrize(
+    ("prior", "refused"),
+    [("cauchy(0, 2.5)", True), ("student_t(3, 0, 2.5)", True), ("normal(0, 1)", False)],
+)
+def test_refused_where_a_record_is_impossible_in_a_heavy_tail_alone(prior, refused, tmp_path):
+    """By exp(400 * x) a rate is no number, and where x is 0 it is: of a normal prior no draw is."""
+    text = GOOD.replace("  vector[n] y;", "  vector[n] y;\n  vector[n] x;").replace(
+        "mu ~ normal(0, 2)", f"mu ~ {prior}"
+    )
+    text = text.replace("-0.5 * square(y - mu) - 0.5 * log(2 * pi())", "terms(y, x, mu)").replace(
+        "}\ndata {",
+        """  vector terms(vector y, vector x, real mu) {
+    vector[rows(y)] out;
+    for (i in 1:rows(y)) out[i] = exponential_lpdf(y[i] | exp(-x[i] * mu));
+    return out;
+  }
+}
+data {""",
+        1,
+    )
+    rng = np.random.default_rng(1)
+    data = {"n": 20, "y": rng.uniform(0.1, 3, 20), "x": rng.uniform(-2, 2, 20)}
+    ends = {"y": (0.0, 3.0), "x": (-2.0, 2.0)}
+    inside = [("x = 0", {"y": data["y"], "x": np.zeros(20)})]
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    options = {"private": ["y", "x"], "ends": ends, "inside": inside, "chains": False}
+    if refused:
+        with pytest.raises(dpb.ProgramError, match="in a tail of the prior it fails with some"):
+            check(program, data, **options)
+    else:
+        assert check(program, data, **options).passed
+
+
+def made_up_with(tmp_path, statements, column, declared="  vector[n] shift;"):
+    """Check a program whose transformed data move each record's log_lik by ``shift``."""
+    text = GOOD.replace(
+        "parameters {", f"transformed data {{\n{declared}\n{statements}\n}}\nparameters {{", 1
+    )
+    return made_up_check(tmp_path, text.replace("y - mu", "y + shift - mu"), column)
+
+
+def test_refused_where_records_that_are_equal_move_each_other(tmp_path):
+    """In public values, too, of which no two made-up records have the same."""
+    equal = """transformed data {
+  vector[n] shift;
+  for (i in 1:n) {
+    shift[i] = 0;
+    for (j in 1:n) shift[i] += i != j && y[i] == y[j] && X[i, 1] == X[j, 1] ? 0.1 : 0;
+  }
+}
+parameters {"""
+    text = GOOD.replace("  vector[n] y;", "  vector[n] y;\n  int<lower=0> K;\n  matrix[n, K] X;")
+    text = text.replace("parameters {", equal, 1).replace("y - mu", "y + shift - mu")
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    data = {**DATA, "K": 1, "X": np.random.default_rng(4).normal(size=(20, 1))}
+    with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
+        check(program, data)
+
+
+def test_refused_where_a_code_or_many_records_move_others(tmp_path):
+    """A number in the text is tried as a value, and a table of many records."""
+    column = dpb.Column("y", "continuous", lower=0, upper=100_000)
+    code = "  int k = 0;\n  for (i in 1:n) k += y[i] == 99.5;\n  shift = rep_vector(k, n);"
+    with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
+        made_up_with(tmp_path, code, column)
+    many = "  shift = rep_vector(n > 500 ? 1 : 0, n);"
+    with pytest.raises(dpb.ProgramError, match="beside 2,000 records a record has another log_lik"):
+        made_up_with(tmp_path, many, column)
+    assert made_up_with(tmp_path, "  shift = rep_vector(99.5, n);", column).passed
+
+
+def test_numbers_of_a_text_are_read_with_either_sign(tmp_path):
+    text = GOOD + "// 777\ngenerated quantities { real b2 = 1e3 + .25 + x1 + 4.; }"
+    numbers = dpb.StanProgram.from_file(write(tmp_path, text)).numbers
+    assert {1000.0, -1000.0, 0.25, 4.0, -0.5} <= set(numbers)
+    assert not {777.0, -777.0} & set(numbers)
+
+
+def test_functions_that_the_engine_lacks_are_named(tmp_path):
+    lacking = GOOD.replace(
+        "y_rep = normal_rng(rep_vector(mu, n), 1);", "y_rep = pareto_rng(rep_vector(1, n), 1);"
+    )
+    with pytest.raises(dpb.ProgramError, match=r"lacks, perhaps one of pareto_rng\(\): write it"):
+        made_up_check(tmp_path, lacking, dpb.Column("y", "continuous", lower=0, upper=9))
+    lacking = GOOD.replace(
+        "parameters {", "transformed data {\n  real q = quantile(y, 0.5);\n}\nparameters {", 1
+    )
+    with pytest.raises(
+        dpb.ProgramError, match=r"calls quantile\(\), which the embedded engine lacks"
+    ):
+        made_up_check(tmp_path, lacking, dpb.Column("y", "continuous", lower=0, upper=9))
 
 
 def test_an_improper_prior_is_no_breach(tmp_path):

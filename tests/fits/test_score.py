@@ -567,3 +567,25 @@ def test_a_statement_that_a_switch_decides_on_is_replaced_as_a_whole(tmp_path):
     records = pd.DataFrame({"y": np.random.default_rng(4).normal(1, 1, 150)})
     release = made.fit(records, allow_nonconvergence=True).sample(1, seed=1)
     assert abs(release.datasets[0]["y"].mean() - 1) < 1
+
+
+@pytest.mark.parametrize(
+    ("prior", "declared", "refused"),
+    [
+        ("", "  real mu;", True),
+        ("  mu ~ normal(0, 2);\n", "  real mu;\n  real<lower=0> spare;", True),
+        ("", "  real<lower=-3, upper=3> mu;", False),
+        ("  target += cauchy_lpdf(mu | 0, 2);\n", "  real mu;", False),
+    ],
+)
+def test_a_flat_prior_is_refused_before_anything_is_paid(prior, declared, refused, tmp_path):
+    """Sums of clipped scores are bounded: there is no posterior, and ε would be lost."""
+    text = GOOD.replace("  mu ~ normal(0, 2);\n", prior).replace("  real mu;", declared)
+    schema = dpb.Schema({"y": dpb.Column("y", "continuous", lower=-6, upper=6)}, rows="public")
+    model = dpb.Program(write(tmp_path, text), "y ~ 1")
+    if refused:
+        name = "spare" if "spare" in declared else "mu"
+        with pytest.raises(dpb.ProgramError, match=f"{name} has neither a prior nor two bounds"):
+            dpb.Synthesizer(schema, dpb.Score(1.0), model)
+    else:
+        assert dpb.Synthesizer(schema, dpb.Score(1.0), model).model is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from dpbayes.core.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task, free
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.marginals.budget import MOVES
@@ -19,6 +19,7 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
+from dpbayes.stan.proof.check import flat_parameters
 
 CLIPS = 1e-3, 1e6  # smallest and largest clipping length
 MOST_CROSSED = (
@@ -131,6 +132,12 @@ class Score(NoisyMechanism[FittedScore]):
             )
         if model.family and model.formula.groups:
             _check_groups(self.name, model)
+        if flat := flat_parameters(model.program):
+            raise ProgramError(
+                f"{model.program.name}.stan: {', '.join(flat)} has neither a prior nor two bounds. "
+                "Sums of clipped scores say nothing far out, where a flat prior has all of its "
+                f"mass: there is no posterior. Write `{flat[0]} ~ normal(0, 1);`, or another prior."
+            )
         column = model.outcome
         if not column.levels and column.upper is None:
             raise SchemaError(

@@ -24,6 +24,7 @@ from dpbayes.core.errors import ProgramError
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory
 from dpbayes.stan.proof import functions as stan
+from dpbayes.stan.proof.flat import flat
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
 from dpbayes.stan.proof.template import CLAMP, CONFIDENTIAL, Template, rows_of
@@ -100,6 +101,16 @@ def prove(
         return Proof((Finding(1, "expressions too deep to follow.", broken=False),))
     ordered = tuple(sorted(findings, key=lambda finding: not finding.broken))
     return Proof(ordered, rows_in(program), wide)
+
+
+def flat_parameters(program: StanProgram) -> tuple[str, ...]:
+    """Names of the parameters of a user's program that certainly have no prior, nor two bounds."""
+    if program.bundled:
+        return ()
+    try:
+        return tuple(flat({block.kind: block for block in parse(program.text).present}))
+    except (Unreadable, RecursionError):
+        return ()
 
 
 def each_by_itself(program: StanProgram) -> bool:

@@ -132,7 +132,7 @@ class Priors:
             statement: the statement.
             loops: end of each loop around it, which begins at 1, by its variable.
         """
-        if not _adds(statement) or is_clamp(statement):  # template.py counts the clamps
+        if not adds_to_target(statement) or is_clamp(statement):  # template.py counts the clamps
             return
         line = statement.line
         if statement.kind in ("block", "profile"):
@@ -140,11 +140,11 @@ class Priors:
                 self.follow(part, loops)
         elif statement.kind == "for_range" and is_number(statement[1], "1"):
             left = any(p.kind in ("break_loop", "continue_loop") for p in every(statement[3]))
-            if left or _adds(statement[2]):
+            if left or adds_to_target(statement[2]):
                 self._unclear(line)
             self.follow(statement[3], {**loops, statement[0].text: statement[2]})
         elif statement.kind == "sampling":
-            if any(map(_adds, statement.present)):  # a function of its arguments
+            if any(map(adds_to_target, statement.present)):  # a function of its arguments
                 self._unclear(line)
             arguments = statement.parts[2].present if statement.parts[2] else ()
             cut = statement.parts[3].present if statement.parts[3] else None
@@ -162,7 +162,7 @@ class Priors:
             if loops or not self._is_small(term):
                 self.findings.append((term.line, CONSTANT))
             return
-        if any(map(_adds, term.present)):
+        if any(map(adds_to_target, term.present)):
             self._unclear(term.line)
         if minus or term.kind not in ("call", "conditional_call"):
             self._unclear(term.line)
@@ -465,7 +465,7 @@ def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) ->
     return name not in SHAPED and usual
 
 
-def _adds(node: Node) -> bool:
+def adds_to_target(node: Node) -> bool:
     """Tell whether a statement may add to target."""
     if node.kind == "sampling":
         return True
@@ -474,13 +474,13 @@ def _adds(node: Node) -> bool:
     called = node.kind in ("call", "conditional_call")
     if called and node[0].text.endswith(ADDING):
         return True
-    return any(_adds(part) for part in node.present)
+    return any(adds_to_target(part) for part in node.present)
 
 
 def _called(node: Node) -> bool:
     """Tell whether an expression may call the clamp, or a function that adds to target."""
     if node.kind == "call":
-        return node[0].text in (CLAMP, "target") or _adds(node)
+        return node[0].text in (CLAMP, "target") or adds_to_target(node)
     return any(_called(part) for part in node.present)
 
 
@@ -493,7 +493,7 @@ def _terms(node: Node, *, minus: bool = False) -> Iterator[tuple[Node, bool]]:
         yield node, minus
 
 
-def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
+def declarations_in(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
     """Yield the variables that a block or statement declares; ``data`` may be their bounds."""
     if node.kind == "declaration":
         kind = node[0]
@@ -510,10 +510,10 @@ def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
             )
     else:
         for part in node.present:
-            yield from _declarations(part, data)
+            yield from declarations_in(part, data)
 
 
-def _assigned_in(node: Node) -> Iterator[str]:
+def assigned_in(node: Node) -> Iterator[str]:
     """Yield the names of variables that a statement declares or assigns, in full or in part."""
     for part in every(node):
         if part.kind in ("declared", "assignment", "for_range", "for_each"):
@@ -541,7 +541,7 @@ def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
         if kind == "functions_block":
             continue
         variables: dict[str, Declared] = {}
-        for name, declared in _declarations(block, priors.data):
+        for name, declared in declarations_in(block, priors.data):
             priors.times[name] += 1
             other = variables.setdefault(name, declared)  # may be from another scope
             if other.rank != declared.rank:
@@ -553,12 +553,12 @@ def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
             priors.declared |= variables
         elif kind != "generated":
             for statement in block.present:
-                for name in _assigned_in(statement):
+                for name in assigned_in(statement):
                     priors.reads.setdefault(name, set()).update(names_in(statement))
             priors.declared |= variables
     before = blocks.get("transformed_parameters")
     for statement in before.present if before else ():
-        if _adds(statement):
+        if adds_to_target(statement):
             priors._unclear(statement.line)
     for statement in blocks["model_block"].present if "model_block" in blocks else ():
         priors.follow(statement, {})
