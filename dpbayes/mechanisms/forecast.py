@@ -237,7 +237,10 @@ def of_posterior(
         f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
         "the records."
     )
-    remedy = "Take fewer terms, more ε, or mechanism score where it takes the model."
+    remedy = (
+        "Take fewer terms, more ε, or mechanism score where it takes the model; or marginals, "
+        "which keeps a regression (`keep`) with less noise."
+    )
     if per_parameter < anchor:
         problem = (
             f"The anchor is a draw that {rows:,} records put too far from the fit of about "

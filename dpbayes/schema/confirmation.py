@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dpbayes.core.errors import SchemaError
-from dpbayes.schema.columns import COLUMN_TYPES, NUMERIC
+from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
 from dpbayes.schema.draft import MARK, MOST_LEVELS, line_of
 
 _COMMENT = "  # GUESSED: "
@@ -91,13 +91,13 @@ def confirmed(text: str, column: str, keys: Collection[str], source: str = "") -
 
 
 def changed(text: str, column: str, line: str) -> str:
-    """Replace the value of a column's key by another line ``key = value``.
+    """Replace the value of a column's key by another line ``key = value``, or add the line.
 
     A column of whole numbers whose type becomes one with levels has those from its lower to its
     upper bound.
 
     Raises:
-        SchemaError: this is no such line, or the column has no such key.
+        SchemaError: this is no such line, or columns have no such key.
     """
     try:
         ((key, value),) = tomllib.loads(line).items()
@@ -106,6 +106,9 @@ def changed(text: str, column: str, line: str) -> str:
     lines = text.split("\n")
     if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
         lines = _with_levels(lines, column)
+    if key in KEYS and key != MARK and not _places(lines, column, key):
+        lines.insert(_place(lines, column, "type") + 1, line_of(key, value))
+        return "\n".join(lines)
     place = _place(lines, column, key)
     lines[place] = line_of(key, value) + "".join(lines[place].partition(_COMMENT)[1:])
     return "\n".join(lines)
@@ -161,8 +164,11 @@ def _marked(lines: list[str], column: str) -> list[str]:
 
 
 def _place(lines: list[str], column: str, key: str) -> int:
-    start, end = _sections(lines)[column]
-    for place in range(start, end):
-        if re.match(rf"{re.escape(key)}\s*=", lines[place]):
-            return place
+    if places := _places(lines, column, key):
+        return places[0]
     raise SchemaError(f"column {column!r} has no line that begins with {key} =")
+
+
+def _places(lines: list[str], column: str, key: str) -> list[int]:
+    start, end = _sections(lines)[column]
+    return [k for k in range(start, end) if re.match(rf"{re.escape(key)}\s*=", lines[k])]

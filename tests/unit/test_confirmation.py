@@ -99,12 +99,23 @@ def test_bounds_too_far_apart_or_equal_become_no_levels(upper):
 
 
 @pytest.mark.parametrize(
-    "line", ["upper", "upper =", "= 3", "upper = 1\nlower = 0", "digits = 2", ""]
+    "line", ["upper", "upper =", "= 3", "upper = 1\nlower = 0", "digit = 2", ""]
 )
 def test_lines_that_replace_nothing(line):
     draft = text(guesses(pd.DataFrame({"age": np.arange(40) % 30})))
     with pytest.raises(SchemaError, match=r"is no line of the schema|no line that begins with"):
         changed(draft, "age", line)
+
+
+def test_a_key_that_the_draft_leaves_out_is_added():
+    draft = text(guesses(pd.DataFrame({"year": (np.arange(60) % 6) * 1.05 - 2.5})))
+    new = changed(draft, "year", "atoms = [-2.5, -1.45]")
+    column = tomllib.loads(new)["columns"]["year"]
+    assert column["atoms"] == [-2.5, -1.45]
+    assert column["guessed"] == tomllib.loads(draft)["columns"]["year"]["guessed"]
+    assert len(new.splitlines()) == len(draft.splitlines()) + 1
+    again = changed(new, "year", "atoms = [-2.5]")
+    assert tomllib.loads(again)["columns"]["year"]["atoms"] == [-2.5]
 
 
 def test_what_is_no_guess():

@@ -378,6 +378,19 @@ def test_a_kept_regression_with_many_levels_for_few_records_is_warned_of(levels,
     assert any("noise moves the effect of each of the" in text for text in said) == warned
 
 
+@pytest.mark.parametrize(("levels", "kept"), [(131, False), (200, True)])
+def test_levels_too_many_for_a_kept_regression_are_not_sent_there(levels, kept):
+    """With 131 schools of 2,287 pupils in `keep`, a slope of 2.4 became 1.4 at ε = 2."""
+    school = {"type": "categorical", "levels": [f"s{k}" for k in range(levels)]}
+    number = {"type": "continuous", "lower": -10, "upper": 30}
+    schema = dpb.Schema.from_dict({"columns": {"score": number, "iq": number, "school": school}})
+    rows = 2287 if levels == 131 else 100_000
+    said = dpb.Synthesizer(schema, dpb.Marginals(2.0)).outlook(rows).warnings
+    (text,) = [text for text in said if "frequent levels are told apart" in text]
+    assert ("A regression in `keep` has a sum for each level" in text) == kept
+    assert ("all its coefficients would suffer" in text) != kept
+
+
 def test_a_release_of_a_panel_says_that_its_rows_have_no_persons():
     tree = {
         "columns": {"x": {"type": "count", "upper": 9}, "person": {"type": "identifier"}},

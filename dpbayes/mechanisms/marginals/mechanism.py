@@ -298,40 +298,43 @@ class Marginals(ModelFreeMechanism):
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
                 )
             merged = UNORDERED * max(parts.most, parts.finest)
-            many = [
-                f"{axis.column.name!r} ({axis.valued} levels)"
+            many = {
+                axis.column.name: axis.valued
                 for axis, level in zip(axes, levels, strict=True)
                 if level.values is None and axis.valued > merged
-            ]
+            }
             if many:
+                named = ", ".join(f"{name!r} ({number} levels)" for name, number in many.items())
                 message = (
-                    f"Of column {', '.join(many)} at most {merged} frequent levels are told apart "
+                    f"Of column {named} at most {merged} frequent levels are told apart "
                     "in tables of pairs: how other columns differ between the others is lost."
                 )
+                alone = self._whole_budget(schema).of(KEEP).moment_sd(1.0)
                 remedy = "A regression in `keep` has a sum for each level; or merge levels."
+                if _of_each_level(max(many.values()), alone, rows) > OFF:
+                    remedy = (
+                        "Merge levels. In a regression of `keep` there are too many for the noise: "
+                        "all its coefficients would suffer."
+                    )
                 cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, (*cautions, *self._of_levels(schema, rows)))
 
     def _of_levels(self, schema: Schema, rows: int) -> Iterator[ForecastWarning]:
-        """Yield warnings of kept regressions whose levels have too few records for the noise.
-
-        The vector U r of a record at one of L levels is clipped at about 4 sqrt(L), with residuals
-        of two sds, and a level's effect is sqrt(L) times a coefficient of U. On 7,185 pupils of 160
-        schools at ε = 1 the noise was 0.8 residual sds, and is 0.8 by this.
-        """
+        """Yield warnings of kept regressions whose levels have too few records for the noise."""
         kept = self.analyses(schema)
         budget = self._whole_budget(schema).of(KEEP)
         for analysis in kept:
             sd = budget.moment_sd(analysis.moments / sum(each.moments for each in kept))
             for name in analysis.covariates:
                 levels = len(schema[name].levels)
-                off = 4 * levels * sd / rows
+                off = _of_each_level(levels, sd, rows)
                 if off > OFF:
                     yield ForecastWarning(
                         f"keep {quoted(analysis.text)}: noise moves the effect of each of the "
-                        f"{levels} levels of {name!r} by about {off:.1f} residual sds.",
-                        "Merge levels, or take more ε. Effects of public groups, as (1 | group), "
-                        "are for mechanism score.",
+                        f"{levels} levels of {name!r} by about {off:.1f} residual sds, and other "
+                        "coefficients with them.",
+                        "Leave it out of this regression, merge levels, or take more ε. Effects of "
+                        "public groups, as (1 | group), are for mechanism score.",
                     )
 
     def _budget_of_tables(self, schema: Schema) -> BudgetSplit:
@@ -373,6 +376,19 @@ class Marginals(ModelFreeMechanism):
 def _counted(schema: Schema, rows: int) -> int:
     """Convert a public number of records to what they count as: to records of largest weight."""
     return rows if schema.survey is None else schema.survey.counted
+
+
+def _of_each_level(levels: int, sd: float, rows: int) -> float:
+    """Noise in the effect of one of many levels in a kept regression, in residual sds.
+
+    The vector U r of a record at one of L levels is clipped at about 4 sqrt(L), with residuals of
+    two sds, and a level's effect is sqrt(L) times a coefficient of U. On 7,185 pupils of 160
+    schools at ε = 1 the noise was 0.8 residual sds, and is 0.8 by this.
+
+    Args:
+        sd: sd of the noise in a sum of moments.
+    """
+    return 4 * levels * sd / rows
 
 
 def _correlation(value: float) -> str:

@@ -68,7 +68,8 @@ class Rounds:
         if most_groups * PER_GROUP > self.rows:
             raise GuaranteeError(
                 f"{self.rows:,} rows in {most_groups:,} groups: mechanism 'score' needs "
-                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take anchored."
+                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take "
+                "marginals and keep the regression, or anchored if group effects matter most."
             )
 
     @property
