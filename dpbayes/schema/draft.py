@@ -243,10 +243,16 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         guess.say("type", "continuous", "numbers")
         if numbers.nunique() > 1 and (spikes := _spikes(numbers)):
             shown = ", ".join(f"{value:g}" for value in spikes)
-            guess.notes.append(
-                f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
-                "for a table by marginals. Few families of a model take a column with atoms."
-            )
+            if len(spikes) == numbers.nunique():  # an atom would leave room between them
+                guess.notes.append(
+                    f"No value but {shown}. If documentation says that there is no other, a rule "
+                    f'keeps it so: rules = ["NAME in [{shown}]"], with the column as NAME.'
+                )
+            else:
+                guess.notes.append(
+                    f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
+                    "for a table by marginals. Few families of a model take a column with atoms."
+                )
     if outside := [_plain(code) for code in codes if not bottom <= code <= top]:
         guess.say(
             "missing", outside, "far from the others: codes for no value? Or widen the bounds"

@@ -290,9 +290,12 @@ def test_spikes_stand_out_and_groups_are_few():
     rng = np.random.default_rng(3)
     even = np.concatenate([steps[:200], rng.choice([5.0, 5.5, 6.0], 200)])
     frame = pd.DataFrame({"steps": even, "income": income, "town": town})
+    frame["year"] = np.resize([-2.5, -1.5, 0.5], 400)
     notes = {name: " ".join(guess.notes) for name, guess in guesses(frame).items()}
     assert "exactly 5, 5.5, 6." in notes["steps"]
     assert "exactly 7.25." in notes["income"]
+    assert 'rules = ["NAME in [-2.5, -1.5, 0.5]"]' in notes["year"]
+    assert "atoms" not in notes["year"]
     assert 'type = "ordinal", levels = [3750, 8750, 250000]' in notes["town"]
     usual = pd.DataFrame({"z": np.round(rng.normal(0, 4, 400) * 2) / 2})  # modes of 4 %, no spike
     assert not guesses(usual)["z"].notes
