@@ -282,8 +282,9 @@ class DataFormula:
         parsed = parse(formula)
         if parsed.groups:
             raise SchemaError(
-                f"{self._where}: group terms have no place in a regression. Where the release has "
-                "posterior.csv, its draws are those of the model with groups."
+                f"{self._where}: group terms have no place in a regression. Give `analyse` a "
+                "function that fits a mixed model; where the release has posterior.csv, its draws "
+                "are those of the model with groups."
             )
         self._outcome, self._terms = parsed.outcome, parsed.terms
         self.columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])

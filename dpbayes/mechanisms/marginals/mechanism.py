@@ -289,10 +289,11 @@ class Marginals(ModelFreeMechanism):
                     else ""
                 )
                 message = (
-                    "Relations between two columns lose a third of their strength or more where "
-                    f"their correlation is below {_correlation(faintest)}{half}: the table of a "
-                    f"pair has noise of sd {sd:,.0f} in each of {parts.most**2} cells, which hold "
-                    f"{cell:,.0f} records in the mean."
+                    "Relations between two columns lose a third of their strength or more, or "
+                    "change sign, where their correlation is below "
+                    f"{_correlation(faintest)}{half}: the table of a pair has noise of sd "
+                    f"{sd:,.0f} in each of {parts.most**2} cells, which hold {cell:,.0f} records "
+                    "in the mean."
                 )
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
