@@ -362,7 +362,7 @@ class FittedScore(Fitted[ScorePosterior]):
             ),
             bounds={"unweighted": before, "score": cost / 2},
             epsilon=float(rounds.cost(unbounded, [unbounded] * len(self._terms))[0]),
-            half="ε/2",
+            half="ε/2 (add/remove)",
         )
 
     def _lengths(self, point: Vector, directions: Floats) -> Vector:
