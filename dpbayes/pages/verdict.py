@@ -143,7 +143,8 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
         f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
         f"same size; a correlation up to {NEAR}, and a mean up to {NEAR} standard deviations, or "
         f"up to {ERRORS:g} standard errors of the difference to such a sample; a coefficient "
-        f"within {ERRORS:g} standard errors of the records'."
+        f"within {ERRORS:g} standard errors of the records'. The worst is what exceeds this by the "
+        "largest factor."
     )
     if (count := max((len(o.distances) for o in outcomes), default=1)) > 1:
         allowed += f" All are means of the {count} data sets; in brackets the least and largest."
