@@ -158,8 +158,11 @@ class ModelOptions:
         schema, (outcomes, _) = Schema.from_toml(self.schema), columns_of(self.formula or "")
         if not outcomes:
             return "`dpbayes list` describes the families."
-        names = ", ".join(fitting(schema[outcomes[0]]))
-        return f"Families for the column {outcomes[0]!r}: {names}; `dpbayes list` describes them."
+        column = schema[outcomes[0]]
+        names = ", ".join(fitting(column))
+        if not names:
+            return f"There is no family for a {column.type} outcome."
+        return f"Families for the column {column.name!r}: {names}; `dpbayes list` describes them."
 
 
 def _read_priors(path: Path | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import OtherDensityError
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, Places, broken, close, counts_of
-from dpbayes.engines.few_records import FAR, FEW, MANY, FewRecords, Records
+from dpbayes.engines.few_records import FAR, FEW, MANY_RECORDS, FewRecords, Records
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 from dpbayes.stan.proof.check import rows_in
@@ -28,7 +28,7 @@ _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 BY_TEXT = (  # unless the text proves it
     "that the prior is proper",
-    "that no error in the program hangs on a record's public values and parameters",
+    "that no public values of a record and no parameters together make the program fail",
 )
 NOT_CHECKED = (
     "behaviour away from the points tried, where no proof reaches",
@@ -98,7 +98,8 @@ def check_contract(
     confidential data. Each record's log_lik must depend on that record's confidential data alone,
     and neither on its place nor on the number of records. Then all records are moved to the ends
     of their domain, in several patterns and at points far out too: the same must hold, and y_rep
-    must keep every bit.
+    must keep every bit. Last, tables of a few records take values from all of the domain
+    (``FewRecords``): none may make points impossible, or move the log_lik of another.
 
     Args:
         data: the program's data; contract entries may be left out.
@@ -109,8 +110,8 @@ def check_contract(
             draws.
         ends: by confidential entry, one record's value at either end of the public domain; by
             default the smallest and the largest of the data.
-        inside: further places where chains have to be able to move: in words, and as data of as
-            many records.
+        inside: further places to try, where chains have to be able to move, too: in words, and as
+            confidential data of up to as many records.
         chains: whether chains will sample the program, which need a gradient at the ends, too.
     Raises:
         ProgramError: the program breaks the contract; names the line to add or to change.
@@ -138,7 +139,7 @@ def check_contract(
     entries = {name: np.asarray(fewer[name]) for name in names}
     twice = np.arange(min(count, FEW)) // 2  # two records have the same public values
     few, one = (_some(program, model, fewer, names, which) for which in (twice, twice[:1]))
-    many = _some(program, model, fewer, names, np.resize(few[0], MANY))
+    many = _some(program, model, fewer, names, np.resize(few[0], MANY_RECORDS))
     FewRecords.of(program, few, one, many, entries, ends, inside, seed).check(seed)
     if chains:
         check_gradient(program, model, fewer, ends, seed, inside)
@@ -228,6 +229,7 @@ def _passed(names: str) -> tuple[str, ...]:
         "each record's log_lik is the same at another place, and with a record less",
         f"y_rep is the same to the last bit whatever {names}, weights, anchor",
         "all of it holds with records at the ends of their domain, and far out",
+        "no record makes parameters impossible that others leave possible, as far as was tried",
     )
 
 
@@ -521,7 +523,7 @@ def _some(
     private: Collection[str],
     which: NDArray[np.intp],
 ) -> Records:
-    """Bind the records with these indices, or all where the program takes no so few."""
+    """Bind the records with these indices, or all if the program does not take these."""
     with contextlib.suppress(EngineError, ProgramError):
         chosen = _chosen(program, data, private, which)
         bound = model.bind({**chosen, **contract_defaults(len(which))})

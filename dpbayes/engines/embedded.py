@@ -482,11 +482,11 @@ class EmbeddedBinding(DrawsByChains):
         if count == 0:
             called = re.findall(r"\b(\w+_rng)\s*\(", program.block("generated quantities"))
             listed = ", ".join(f"{function}()" for function in dict.fromkeys(called))
+            perhaps = f", perhaps one of {listed}" if listed else ""
             raise ProgramError(
                 f"{program.name}.stan: {name} cannot be generated; either it "
                 "is empty when emit is 1, or generated quantities use a function that this engine "
-                f"lacks, perhaps one of {listed or 'those outside of densities'}: write it "
-                "otherwise, or use the cmdstan engine."
+                f"lacks{perhaps}: write it otherwise, or use the cmdstan engine."
             )
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")

@@ -103,7 +103,7 @@ class AtEnds:
                     "an error outside the clamp.",
                 )
             log_lik = self._log_lik(at_upper)
-            if not close(log_lik, np.where(at_upper, upper, lower), _size(log_lik)):
+            if not close(log_lik, np.where(at_upper, upper, lower), size_of(log_lik)):
                 raise broken(
                     self.program,
                     "with records at the ends of the declared domain, a record's log_lik depends "
@@ -129,7 +129,7 @@ class AtEnds:
                 return np.asarray(many * np.fmin(np.fmax(weights * (f - anchor), low), high))
 
         # Generated quantities and target round a large log_lik differently.
-        rounding = TOLERANCE * _size(log_lik)
+        rounding = TOLERANCE * size_of(log_lik)
         slack = np.abs(terms(log_lik + rounding) - terms(log_lik - rounding)).sum(axis=1)
         expected = base + terms(log_lik).sum(axis=1)
         size = np.abs(base) + np.abs(terms(log_lik)).sum(axis=1) + slack / TOLERANCE
@@ -237,5 +237,6 @@ class AtEnds:
             ) from None
 
 
-def _size(values: Floats) -> Floats:
+def size_of(values: Floats) -> Floats:
+    """Absolute values, with 0 in place of what is infinite or no number."""
     return np.nan_to_num(np.abs(values), nan=0.0, posinf=0.0)

@@ -6,6 +6,7 @@ confidential. Few records make an expensive likelihood cheap, and leave each a l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,15 @@ from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import xr
 from dpbayes.engines.base import BoundModel, SamplerSettings
 from dpbayes.engines.draws import make_draws, some_draws, stacked
-from dpbayes.engines.extremes import Ends, Places, broken, close
+from dpbayes.engines.extremes import Ends, Places, broken, close, size_of
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.proof.check import unbounded_parameters
 
 FEW = 8  # records in a table
 ALIKE = 5  # of the records at hand, how many stand in place of all others in turn
 COMPARED = 4  # points of each kind at which log_lik is compared
-MIXED = 12  # tables whose records come from different ones
-MANY = 2_000  # records in a table that shows whether log_lik follows their number
+MIXED = 12  # least number of tables whose records come from different ones
+MANY_RECORDS = 2_000  # in a table that shows whether log_lik follows their number
 POINTS = 20  # points of each kind
 NEAR, FAR = 2.0, 10.0  # largest unconstrained coordinate of points: Stan's own, and far out
 WARMUP = 300  # iterations in which chains reach a prior at 30,000 ± 8,000
@@ -33,9 +35,6 @@ STRETCHED = 400  # points of which one coordinate is stretched, before the likel
 STRETCH = 5.0  # decimal logarithm of the largest factor
 NEGLIGIBLE = 50.0  # log prior below the largest at which no draw will ever be
 TREES = 5  # cap on the doublings of a trajectory of the prior, which may be improper
-
-AT_RANDOM = "random points with coordinates up to {:g}"
-FIRST = AT_RANDOM.format(NEAR)
 
 Table = Mapping[str, NDArray[Any]]
 Records = tuple[NDArray[np.intp], BoundModel]  # their indices, and the program with them
@@ -47,7 +46,7 @@ class FewRecords:
 
     Attributes:
         bound: the program with the contract's defaults and a few records.
-        many: the program with these records many times over, and their confidential entries.
+        many: the program with these records many times over; None if it does not take so many.
         tables: by confidential entry, values of the records, shape (records, ...); each is a table.
         at_ends: the program with a record, at either end of its domain.
         rng: draws tables whose records come from different ones.
@@ -55,7 +54,7 @@ class FewRecords:
 
     program: StanProgram
     bound: BoundModel
-    many: BoundModel
+    many: BoundModel | None
     tables: Sequence[Table]
     at_ends: Sequence[BoundModel]
     rng: np.random.Generator
@@ -78,8 +77,8 @@ class FewRecords:
 
         Args:
             few: the records of a table.
-            one: those for chains, which one record is enough for.
-            many: those of ``few`` over and over.
+            one: a single record, for chains.
+            many: the records of ``few`` over and over, or others if the program takes no so many.
             entries: confidential entries of all records at hand.
             ends, inside: as in ``check_contract``.
         """
@@ -91,7 +90,9 @@ class FewRecords:
         first = {k: values[which] for k, values in entries.items()}
         places = [{k: np.asarray(at[k])[:count] for k in entries} for _, at in inside]
         at_ends = [one[1].rebind(**_repeated(record, len(one[0]))) for record in alike[-2:]]
-        over = many[1].rebind(**{k: values[many[0]] for k, values in entries.items()})
+        over = None
+        if np.array_equal(many[0], np.resize(which, MANY_RECORDS)):
+            over = many[1].rebind(**{k: values[many[0]] for k, values in entries.items()})
         tables = [first, *repeated, *places]
         return cls(program, bound, over, tables, at_ends, np.random.default_rng(seed))
 
@@ -105,8 +106,11 @@ class FewRecords:
         closed = self.bound.rebind(clip_lower=0.0, clip_upper=0.0)
         each = [closed.rebind(**table) for table in self.tables]
         count = len(next(iter(self.tables[0].values())))
-        sources = self.rng.integers(len(each), size=(MIXED, count))
+        numbers = max(MIXED, math.ceil(len(each) / count))  # so that each table is in one of them
+        some = np.resize(np.arange(len(each)), numbers * count)
+        sources = self.rng.permutation(some).reshape(numbers, count)
         mixed = [closed.rebind(**self._of(source)) for source in sources]
+        many = self.many
         for words, draws in self._points(closed, each, seed):
             finite = np.isfinite([table.log_prob(draws) for table in each])
             differ = int((finite.any(axis=0) != finite.all(axis=0)).sum())
@@ -126,22 +130,23 @@ class FewRecords:
             alone = np.stack([list(table.log_lik(compared)) for table in each])
             for source, table in zip(sources, mixed, strict=True):
                 expected = alone[source, :, np.arange(count)].T
-                size = np.nan_to_num(np.abs(expected), posinf=0.0)
-                if not close(np.stack(list(table.log_lik(compared))), expected, size):
+                log_lik = np.stack(list(table.log_lik(compared)))
+                if not close(log_lik, expected, size_of(expected)):
                     raise broken(
                         self.program,
                         f"a record's log_lik depends on other records' {self._names} (is it "
                         "centred, scaled or ranked by them, or by their smallest or largest?). "
                         "Use public constants passed as data instead.",
                     )
-            if words == FIRST:
-                self._check_many(some_draws(compared, np.arange(1)), alone[0][:1])
+            if many is not None:
+                self._check_many(many, some_draws(compared, np.arange(1)), alone[0][0])
+                many = None  # once is enough
 
-    def _check_many(self, draws: xr.DataTree, alone: Floats) -> None:
-        """Require that many records have the log_lik that they have as few, shape (1, records)."""
-        (log_lik,) = self.many.log_lik(draws)
-        expected = np.resize(alone[0], len(log_lik))
-        if not close(log_lik, expected, np.nan_to_num(np.abs(expected), posinf=0.0)):
+    def _check_many(self, many: BoundModel, draws: xr.DataTree, alone: Floats) -> None:
+        """Require that many records have the log_lik that they have as few, shape (records,)."""
+        (log_lik,) = many.log_lik(draws)
+        expected = np.resize(alone, len(log_lik))
+        if not close(log_lik, expected, size_of(expected)):
             raise broken(
                 self.program,
                 f"beside {len(log_lik):,} records a record has another log_lik than beside few: it "
@@ -171,7 +176,7 @@ class FewRecords:
                 draws = closed.random_points(POINTS, seed, width)
             except EngineError:  # constraints that coordinates do not keep
                 continue
-            yield AT_RANDOM.format(width), draws
+            yield f"random points with coordinates up to {width:g}", draws
             if width == NEAR and (far := self._stretched(each, draws)) is not None:
                 yield "points far out in a tail of the prior", far
         for end in self.at_ends:
@@ -188,10 +193,13 @@ class FewRecords:
         the table that leaves the program a density.
         """
         best = np.max([table.log_prob(draws) for table in each])
+        free = unbounded_parameters(self.program)  # others do not stay parameters when stretched
         values = {str(name): stacked(draws, str(name)) for name in draws["posterior"].data_vars}
+        if not any(name in free for name in values):
+            return None
         source = self.rng.integers(POINTS, size=STRETCHED)
         moved = {name: of[source].copy() for name, of in values.items()}
-        names = self.rng.choice(sorted(moved), size=STRETCHED)
+        names = self.rng.choice([name for name in moved if name in free], size=STRETCHED)
         factors = np.sort(10 ** self.rng.uniform(0, STRETCH, STRETCHED))[::-1]
         for s, factor in enumerate(factors):
             entries = moved[names[s]][s : s + 1].reshape(-1)  # a view

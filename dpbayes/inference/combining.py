@@ -72,7 +72,7 @@ RULES: dict[str, Rule] = {
     "modips": _modips,
     "rubin": _rubin,
     "raghunathan": _raghunathan,
-    "reiter2002": _raghunathan,  # `combine` replaces a variance that is too small
+    "reiter2002": _raghunathan,  # `combine` gives T a floor
     "raab": _raab,
     "mixture": _mixture,
 }
@@ -248,10 +248,10 @@ def combine(
     B = q.var(axis=0, ddof=1) if m > 1 else np.zeros_like(W)
     T, df = RULES[rule](W, B, m)
     if rule == "reiter2002":
-        # No interval is shorter than that of the records, whose variance is W scaled to their
-        # number. Reiter (2002) replaces T < 0 alone; just above 0 are next to no degrees of
+        # No variance is less than that of the records, which is W scaled to their number, nor
+        # than W. Reiter (2002) replaces T < 0 alone; just above 0 are next to no degrees of
         # freedom: one in a hundred intervals of five data sets was 1e26 standard errors long.
-        least = size_ratio * W
+        least = max(size_ratio, 1.0) * W
         T, df = np.maximum(T, least), np.where(least < T, df, m - 1.0)
     elif (T < 0).any():
         raise InferenceError(

@@ -215,7 +215,7 @@ def _programs(
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
     in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
-    factor = "" if scale == 1 else f"{scale:.6g} * "
+    factor = f"{scale:.6g} * " if scale > 1 else ""
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
     given["numpy"] = "import numpy as np\n" if "np." in patsy else ""

@@ -62,9 +62,9 @@ def distribution(
         if column.calendar is not None:
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
         else:
-            shown = shown_range(list(samples.values()))
-            ax.set_xlim(*shown)
-            ax.set_xlabel(beyond(shown, samples[label]).strip(" ()"), fontsize=8)
+            if shown := shown_range(list(samples.values())):
+                ax.set_xlim(*shown)
+            ax.set_xlabel(beyond(shown, samples).strip(" ()"), fontsize=8)
             spell(ax)
     ax.set_title(_cut(column.title, 40), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)

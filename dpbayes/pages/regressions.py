@@ -135,7 +135,7 @@ def released(statement: Mapping[str, Any]) -> list[str]:
 
 
 def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, bool]:
-    """Formulas of a release and those that are asked for, each once; True for these.
+    """Formulas of a release, and those that are asked for, each once: True if it is asked for.
 
     One that has no groups stands for that of the release, which may have them.
     """

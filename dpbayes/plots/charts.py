@@ -230,7 +230,7 @@ def density_overlay(
         numbers = {k: v.to_numpy(dtype=float) for k, v in series.items()}
         shown = shown_range(list(numbers.values()))
         curves = {k: density(v, column, shown) for k, v in numbers.items()}
-        return density_lines(curves, label + beyond(shown, numbers["data"]), ax)
+        return density_lines(curves, label + beyond(shown, numbers), ax)
     ax.set_xlabel(label)
     top = ax.get_ylim()[1]
     ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
@@ -372,34 +372,47 @@ def _beside(ax: Axes, column: Column, original: pd.Series, synthetic: Sequence[p
     missing = [float(values.isna().mean()) for values in synthetic]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(missing), max(missing)))
     blank = {"data": f"{original.isna().mean():.0%}", "synthetic": " to ".join(ends)}
-    ax.set_xlabel(_label(column, blank) + ("" if counted else beyond(shown, numbers["0"])))
+    far = "" if counted else beyond(shown, {"data": numbers["0"], "synthetic": numbers["1"]})
+    ax.set_xlabel(_label(column, blank) + far)
     ax.legend(frameon=False)
 
 
-def shown_range(series: Sequence[Floats]) -> tuple[float, float]:
+def shown_range(series: Sequence[Floats]) -> tuple[float, float] | None:
     """Return the range to show of several samples: all of it, but for a tail that is longer.
 
-    A few values far out would make a line of all others.
+    A few values far out would make a line of all others. None if there are no values.
     """
     filled = [values for values in series if len(values)]
     if not filled:
-        return 0.0, 1.0
-    low, high = min(v.min() for v in filled), max(v.max() for v in filled)
+        return None
+    low, high = (float(end) for end in (min(map(np.min, filled)), max(map(np.max, filled))))
     inner = np.quantile(np.concatenate(filled), BULK)
-    width = float(np.ptp(inner))
+    width, below, above = float(np.ptp(inner)), inner[0] - low, high - inner[1]
     if not width:
-        return float(low), float(high)
-    below, above = inner[0] - low, high - inner[1]
+        return low, high
     return (
         float(low if below < width else inner[0] - width / 5),
         float(high if above < width else inner[1] + width / 5),
     )
 
 
-def beyond(shown: tuple[float, float], values: Floats) -> str:
-    """Say in a label which share of the records lies outside of what is shown; empty if none."""
-    share = float(((values < shown[0]) | (values > shown[1])).mean()) if len(values) else 0.0
-    return f" ({share:.1%} of the records lie beyond)" if share else ""
+def beyond(shown: tuple[float, float] | None, series: Mapping[str, Floats]) -> str:
+    """Say in a label which share of each sample lies outside of what is shown; empty if none."""
+    if shown is None:
+        return ""
+    shares = {
+        name: float(((values < shown[0]) | (values > shown[1])).mean())
+        for name, values in series.items()
+        if len(values)
+    }
+    if not any(shares.values()):
+        return ""
+    said = (f"{_percent(share)} of {name}" for name, share in shares.items())
+    return f" (beyond: {', '.join(said)})"
+
+
+def _percent(share: float) -> str:
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
 def density(
@@ -418,29 +431,34 @@ def density(
     assert column.lower is not None
     assert column.upper is not None
     # Shows only the range of the values: the declared one can be far wider.
-    low, high = shown_range([values]) if shown is None else shown
-    margin = 0.05 * (high - low)
+    low, high = shown or shown_range([values]) or (column.lower, column.upper)
+    margin = 0.05 * (high - low) or 0.05 * (column.upper - column.lower)
     x = np.linspace(max(column.lower, low - margin), min(column.upper, high + margin), 400)
     if len(values) < 2 or np.ptp(values) == 0:
         return x, np.zeros_like(x)
-    kernel = _kernel(values)
+    kernel, share = _kernel(values, x[0], x[-1])
     reflected = kernel(2 * column.lower - x) + kernel(2 * column.upper - x)
-    return x, kernel(x) + reflected
+    return x, share * (kernel(x) + reflected)
 
 
-def _kernel(values: Floats) -> stats.gaussian_kde:
-    """Kernel density by Silverman's rule, which a long tail does not widen.
+def _kernel(values: Floats, low: float, high: float) -> tuple[stats.gaussian_kde, float]:
+    """Kernel density of the values near a range, and the share that they are of all.
 
-    Many values are counted in bins, which takes a thousandth of the work.
+    The bandwidth is Scott's, of the sd or of the interquartile range over 1.34, which a long tail
+    does not widen. Many values are counted in bins, which takes a thousandth of the work.
     """
     spread = float(np.subtract(*np.quantile(values, (0.75, 0.25)))) / 1.34
-    wide = float(values.std())
-    factor = len(values) ** -0.2 * (min(1.0, spread / wide) if spread else 1.0)
-    if len(values) <= CELLS:
-        return stats.gaussian_kde(values, factor)
-    counts, edges = np.histogram(values, CELLS)
-    middle = (edges[1:] + edges[:-1])[counts > 0] / 2
-    return stats.gaussian_kde(middle, factor, counts[counts > 0])
+    bandwidth = len(values) ** -0.2 * min(float(values.std()), spread or np.inf)
+    far = 4 * bandwidth
+    near = values[(values >= low - far) & (values <= high + far)]
+    if len(near) < 2 or np.ptp(near) == 0:
+        near = values
+    share, weights = len(near) / len(values), None
+    if len(near) > CELLS:
+        counts, edges = np.histogram(near, CELLS)
+        near, weights = (edges[1:] + edges[:-1])[counts > 0] / 2, counts[counts > 0]
+    sd = float(np.sqrt(np.cov(near, aweights=weights)))
+    return stats.gaussian_kde(near, bandwidth / sd, weights), share
 
 
 def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: list[str]) -> None:

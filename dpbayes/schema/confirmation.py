@@ -106,7 +106,10 @@ def changed(text: str, column: str, line: str) -> str:
     lines = text.split("\n")
     if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
         lines = _with_levels(lines, column)
-    if key in KEYS and key != MARK and not _places(lines, column, key):
+    if key not in KEYS or key == MARK:
+        keys = ", ".join(known for known in KEYS if known != MARK)
+        raise SchemaError(f"{key!r} is no key of a column; keys are {keys}.")
+    if not _places(lines, column, key):
         lines.insert(_place(lines, column, "type") + 1, line_of(key, value))
         return "\n".join(lines)
     place = _place(lines, column, key)

@@ -129,9 +129,9 @@ def places(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield records that all have one value in a confidential column, for each value to try.
 
-    These are ``inside`` values and ends. The other columns are uniform over their domain, and in
-    every second record at a random end of it. All records keep the schema's rules, which may leave
-    none with this value.
+    These are ``inside`` values and ends. The other columns are uniform over their domain, and about
+    half of them are at a random end of it. All records keep the schema's rules, which may leave
+    none with this value; then it is left out, as for a column that a rule computes.
 
     Args:
         names: the columns whose values are to be tried.
@@ -158,7 +158,11 @@ def _at(
         for name, other in schema.columns.items()
     }
     drawn[column.name] = [value] * TOGETHER
-    valid = _keeping(schema, drawn) if schema.kept or schema.asked else pd.DataFrame(drawn)
+    valid = pd.DataFrame(drawn)
+    if schema.kept or schema.asked:
+        valid = _keeping(schema, drawn)
+        expected = column.rounded(pd.Series([value], name=column.name))[0]
+        valid = valid[(valid[column.name] == expected).fillna(False).to_numpy(dtype=bool)]
     if valid.empty:
         return None
     return schema.released.validate(valid.iloc[np.arange(rows) % len(valid)].reset_index(drop=True))

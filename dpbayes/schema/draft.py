@@ -242,11 +242,12 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
     else:
         guess.say("type", "continuous", "numbers")
         if numbers.nunique() > 1 and (spikes := _spikes(numbers)):
-            shown = ", ".join(f"{value:g}" for value in spikes)
+            shown = ", ".join(str(_plain(value)) for value in spikes)
             if len(spikes) == numbers.nunique():  # an atom would leave room between them
                 guess.notes.append(
-                    f"No value but {shown}. If documentation says that there is no other, a rule "
-                    f'keeps it so: rules = ["NAME in [{shown}]"], with the column as NAME.'
+                    f"The only values are {shown}. If documentation says so, a rule at the top of "
+                    f'this file keeps it: rules = ["NAME in [{shown}]"], with the column as NAME, '
+                    "for a table by marginals."
                 )
             else:
                 guess.notes.append(

@@ -166,12 +166,12 @@ class Family:
     def check_column(self, column: Column) -> None:
         """Raise SchemaError if the outcome's declaration does not fit the family."""
         if column.type != self.column_type:
-            fitting = ", ".join(f.name for f in FAMILIES.values() if f.column_type == column.type)
-            others = f"Families for a {column.type} outcome: {fitting}."
+            names = ", ".join(f.name for f in FAMILIES.values() if f.column_type == column.type)
+            others = f"Families for a {column.type} outcome: {names}."
             raise SchemaError(
                 f"column {column.name!r} is {column.type}, family {self.name!r} models a "
                 f"{self.column_type} outcome. "
-                + (others if fitting else f"There is no family for a {column.type} outcome.")
+                + (others if names else f"There is no family for a {column.type} outcome.")
             )
         self._check_points(column)
         if column.type == "count" and column.upper is not None and column.upper > MOST_DRAWN:

@@ -41,7 +41,7 @@ GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows", "d
 ENDINGS = (".stan", ".stanfunctions")
 
 MOST_NUMBERS = 20
-_NUMBER = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])")
+_NUMBER = re.compile(r"(?<![\w.])(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])")
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
 _LONGEST = 1_000_000  # most characters of a program, far more than the bundled ones have
 _DECLARATION = re.compile(
@@ -219,7 +219,8 @@ class StanProgram:
     @property
     def numbers(self) -> tuple[float, ...]:
         """The first numbers in the text, with either sign: values that it may single out."""
-        written = dict.fromkeys(map(float, _NUMBER.findall(without_comments(self.text))))
+        found = _NUMBER.findall(without_comments(self.source))
+        written = dict.fromkeys(float(number.replace("_", "")) for number in found)
         few = [number for number in written if math.isfinite(number)][:MOST_NUMBERS]
         return tuple(signed for number in few for signed in (number, -number))
 

@@ -9,6 +9,7 @@ import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
+from dpbayes.engines.few_records import FewRecords
 from dpbayes.mechanisms.posterior.made_up import check_on_made_up
 from dpbayes.schema import domain
 from dpbayes.schema.domain import places
@@ -134,6 +135,26 @@ def test_places_of_the_domain(kind):
     levels = dpb.Schema({"z": dpb.Column("z", "ordinal", levels=("a", "b", "c", "d"))})
     tried = [words for words, _ in places(levels, ["z"], 4, np.random.default_rng(1))]
     assert tried == ["z = a", "z = d", "z = b", "z = c"]
+
+
+def test_places_have_the_value_that_they_say():
+    """Not where a condition leaves it out, and never where a rule computes it."""
+    numbers = {name: dpb.Column(name, "continuous", lower=0, upper=10) for name in "ab"}
+    sum_ = dpb.Column("t", "continuous", lower=0, upper=20)
+    computed = dpb.Schema({**numbers, "t": sum_}, rules=["t == a + b"])
+    found = dict(places(computed, computed.columns, 30, np.random.default_rng(1)))
+    assert "a = 10" in found
+    for records in found.values():
+        assert ((records["t"] - records["a"] - records["b"]).abs() < 1e-3).all()
+    works = dpb.Column("works", "binary", levels=("no", "yes"))
+    income = dpb.Column(
+        "income", "continuous", lower=0, upper=9, missing=True, only_if="works == 'yes'"
+    )
+    asked = dpb.Schema({"works": works, "income": income})
+    for words, records in places(asked, ["income"], 30, np.random.default_rng(1)):
+        value = float(words.removeprefix("income = "))  # as released: rounded to five decimals
+        assert ((records["income"] - value).abs() < 1e-5).all()
+        assert (records["works"] == "yes").all()
 
 
 def test_places_keep_the_rules_of_the_schema():
@@ -419,6 +440,8 @@ def test_a_program_may_ask_for_many_records(tmp_path):
     text = GOOD.replace("int<lower=1> n;", "int<lower=15> n;")
     column = dpb.Column("y", "continuous", lower=0, upper=1000)
     assert made_up_check(tmp_path, text, column).passed
+    few = GOOD.replace("int<lower=1> n;", "int<lower=1, upper=60> n;")  # and may not take many
+    assert made_up_check(tmp_path, few, column).passed
     wrong = text.replace("square(y - mu)", "square(y - mu - (max(y) < 300 && min(y) > 200))")
     with pytest.raises(dpb.ProgramError, match="log_lik depends on other records' y"):
         made_up_check(tmp_path, wrong, column)
@@ -496,10 +519,27 @@ def test_refused_where_a_code_or_many_records_move_others(tmp_path):
 
 
 def test_numbers_of_a_text_are_read_with_either_sign(tmp_path):
-    text = GOOD + "// 777\ngenerated quantities { real b2 = 1e3 + .25 + x1 + 4.; }"
+    text = GOOD + "// 777\ngenerated quantities { real b2 = 1e3 + .25 + x1 + 4. + 12_345; }"
     numbers = dpb.StanProgram.from_file(write(tmp_path, text)).numbers
-    assert {1000.0, -1000.0, 0.25, 4.0, -0.5} <= set(numbers)
-    assert not {777.0, -777.0} & set(numbers)
+    assert {1000.0, -1000.0, 0.25, 4.0, -0.5, 12_345.0} <= set(numbers)
+    assert not {777.0, -777.0, 1e100} & set(numbers)  # a comment, and an included file
+
+
+@pytest.mark.parametrize("stretched", [True, False])
+def test_chains_reach_a_prior_that_one_stretched_coordinate_does_not(
+    stretched, tmp_path, monkeypatch
+):
+    """Two parameters are at 30,000: of random points one is far from there in any case."""
+    text = GOOD.replace("  real mu;", "  real mu;\n  real nu;")
+    text = text.replace("mu ~ normal(0, 2)", "mu ~ normal(30000, 800); nu ~ normal(30000, 800)")
+    text = text.replace("square(y - mu)", "square(log1p((y - fmin(mu, nu)) / 1000))")
+    column = dpb.Column("y", "continuous", lower=20_000, upper=500_000)
+    if not stretched:
+        monkeypatch.setattr(FewRecords, "_stretched", lambda *_: None)
+    with pytest.raises(
+        dpb.ProgramError, match=r"at .* draws of the prior it fails with some values"
+    ):
+        made_up_check(tmp_path, text, column)
 
 
 def test_functions_that_the_engine_lacks_are_named(tmp_path):

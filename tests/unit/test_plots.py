@@ -254,32 +254,48 @@ def test_labels_of_large_numbers_do_not_overlap(largest):
     assert all(a.x1 < b.x0 for a, b in itertools.pairwise(shown))
 
 
-def test_a_few_values_far_out_do_not_make_a_line_of_all_others():
+@pytest.mark.parametrize("size", [1_000, 6_000])
+def test_a_few_values_far_out_do_not_make_a_line_of_all_others(size):
     """A tail is cut, with the share that lies beyond; samples without a long one are not."""
     rng = np.random.default_rng(4)
     column = dpb.Column("y", "continuous", lower=0, upper=1e9)
-    bulk = pd.Series(rng.lognormal(3, 0.3, 1000))
-    low, high = charts.shown_range([bulk.to_numpy()])
-    assert (low, high) == (bulk.min(), bulk.max())
-    assert charts.beyond((low, high), bulk.to_numpy()) == ""
+    bulk = pd.Series(rng.lognormal(3, 0.3, size))
+    assert charts.shown_range([bulk.to_numpy()]) == (bulk.min(), bulk.max())
     far = pd.concat([bulk, pd.Series([1e8, 9e8, 9e8])], ignore_index=True)
-    ax = charts.beside_records(
-        [column], pd.DataFrame({"y": far}), [pd.DataFrame({"y": bulk})]
-    ).axes[0]
-    assert ax.get_xlim()[1] < 100
     low, high = charts.shown_range([far.to_numpy(), bulk.to_numpy()])
-    share = f"{((far < low) | (far > high)).mean():.1%} of the records lie beyond"
-    assert share >= "0.3%"
-    assert ax.get_xlabel() == f"y ({share})"
-    drawn = ax.lines[0].get_ydata()
-    assert np.trapezoid(drawn, ax.lines[0].get_xdata()) > 0.98  # and the peak is not smoothed away
-    ecdf = figures.distribution(column, far, bulk).axes[0]
-    assert ecdf.get_xlim()[1] < 100
-    assert ecdf.get_xlabel() == share
-    assert charts.shown_range([np.ones(5), np.array([])]) == (1.0, 1.0)
+    assert high < 100
+    beyond = {name: ((of < low) | (of > high)).mean() for name, of in (("data", far), ("b", bulk))}
+    assert 3 / len(far) <= beyond["data"] < 0.02
+    for data, made in ((far, bulk), (bulk, far)):  # of records or of synthetic rows alone
+        ax = charts.beside_records(
+            [column], pd.DataFrame({"y": data}), [pd.DataFrame({"y": made})]
+        ).axes[0]
+        assert ax.get_xlim()[1] < 110
+        first, second = (beyond["data"], beyond["b"])[:: 1 if data is far else -1]
+        shares = [f"{x:.1%}" if x >= 0.001 or not x else "<0.1%" for x in (first, second)]
+        said = f"beyond: {shares[0]} of data, {shares[1]} of synthetic"
+        assert ax.get_xlabel() == f"y ({said})"
+        for line in ax.lines:  # the peak is not smoothed away, whatever the number of values
+            assert np.trapezoid(line.get_ydata(), line.get_xdata()) > 0.97
+        ecdf = figures.distribution(column, data, made).axes[0]
+        assert ecdf.get_xlim()[1] < 100
+        assert ecdf.get_xlabel() == said
 
 
-def test_ticks_below_bars_are_round_and_apart():
+def test_samples_without_values_or_of_one_value_have_a_range():
+    column = dpb.Column("y", "continuous", lower=100, upper=200)
+    assert charts.shown_range([np.array([])]) is None
+    assert charts.beyond(None, {"data": np.array([])}) == ""
+    for values in (np.array([]), np.full(5, 150.0)):
+        points, heights = charts.density(values, column)
+        assert (np.diff(points) > 0).all()
+        assert not heights.any()
+    assert charts.beyond((0.0, 1.0), {"data": np.append(np.full(5000, 0.5), 2.0)}) == (
+        " (beyond: <0.1% of data)"
+    )
+
+
+def test_ticks_below_bars_are_apart_by_round_steps():
     ages = pd.DataFrame({"age": np.arange(90).repeat(3)})
     column = dpb.Column("age", "count", upper=110)
     ax = charts.beside_records([column], ages, [ages]).axes[0]

@@ -24,7 +24,7 @@ from dpbayes.core.errors import ProgramError
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory
 from dpbayes.stan.proof import functions as stan
-from dpbayes.stan.proof.flat import flat
+from dpbayes.stan.proof.flat import flat, unbounded
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
 from dpbayes.stan.proof.template import CLAMP, CONFIDENTIAL, Template, rows_of
@@ -105,12 +105,19 @@ def prove(
 
 def flat_parameters(program: StanProgram) -> tuple[str, ...]:
     """Names of the parameters of a user's program that certainly have no prior, nor two bounds."""
-    if program.bundled:
-        return ()
+    return () if program.bundled else tuple(flat(_blocks(program)))
+
+
+def unbounded_parameters(program: StanProgram) -> tuple[str, ...]:
+    """Names of the parameters that have not two bounds; none of a text that cannot be read."""
+    return tuple(unbounded(_blocks(program)))
+
+
+def _blocks(program: StanProgram) -> dict[str, Node]:
     try:
-        return tuple(flat({block.kind: block for block in parse(program.text).present}))
+        return {block.kind: block for block in parse(program.text).present}
     except (Unreadable, RecursionError):
-        return ()
+        return {}
 
 
 def each_by_itself(program: StanProgram) -> bool:
@@ -158,10 +165,7 @@ def proof_of_pieces(program: StanProgram, pieces: Sequence[tuple[str, Proof]]) -
 @lru_cache(maxsize=64)
 def rows_in(program: StanProgram) -> tuple[str, ...]:
     """List the data entries with a value or row for each record; empty for an unreadable text."""
-    try:
-        blocks = {block.kind: block for block in parse(program.text).present}
-    except (Unreadable, RecursionError):
-        return ()
+    blocks = _blocks(program)
     return tuple(rows_of(blocks["data_block"], maybe=True)) if "data_block" in blocks else ()
 
 
