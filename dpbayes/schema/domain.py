@@ -129,9 +129,9 @@ def places(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield records that all have one value in a confidential column, for each value to try.
 
-    These are ``inside`` values and ends. The other columns are uniform over their domain, and about
-    half of them are at a random end of it. All records keep the schema's rules, which may leave
-    none with this value; then it is left out, as for a column that a rule computes.
+    These are ends and ``inside`` values, with the other columns uniform over their domain; then the
+    ends again, with other columns at a random end of it. All records keep the schema's rules, which
+    may leave none with this value; then it is left out, as for a column that a rule computes.
 
     Args:
         names: the columns whose values are to be tried.
@@ -140,23 +140,29 @@ def places(
     Yields:
         The column and the value, in words; and the records, validated.
     """
-    for column in map(schema.columns.__getitem__, names):
-        both = () if column.public or column.calendar is not None else ends(column)
-        for value in (*both, *inside(column, numbers)) if both else ():
-            records = _at(schema, column, value, rows, rng)
-            if records is not None:
-                word = value if isinstance(value, str) else format(value, "g")
-                yield f"{column.name} = {word}", records
+    tried = [schema.columns[name] for name in names]
+    tried = [column for column in tried if not column.public and column.calendar is None]
+    for at_ends in (False, True) if len(tried) > 1 else (False,):
+        for column in tried:
+            for value in (*ends(column), *(() if at_ends else inside(column, numbers))):
+                records = _at(schema, column, value, rows, rng, at_ends=at_ends)
+                if records is not None:
+                    word = value if isinstance(value, str) else format(value, "g")
+                    yield f"{column.name} = {word}{', others at an end' * at_ends}", records
 
 
 def _at(
-    schema: Schema, column: Column, value: Level, rows: int, rng: np.random.Generator
+    schema: Schema,
+    column: Column,
+    value: Level,
+    rows: int,
+    rng: np.random.Generator,
+    *,
+    at_ends: bool,
 ) -> pd.DataFrame | None:
     """Draw records with one value in a column; None if none was found that keeps the rules."""
-    drawn = {
-        name: _some_at_ends(other, _values(other, TOGETHER, rng), rng)
-        for name, other in schema.columns.items()
-    }
+    values = _ends if at_ends else _values
+    drawn = {name: values(other, TOGETHER, rng) for name, other in schema.columns.items()}
     drawn[column.name] = [value] * TOGETHER
     valid = pd.DataFrame(drawn)
     if schema.kept or schema.asked:
@@ -168,13 +174,11 @@ def _at(
     return schema.released.validate(valid.iloc[np.arange(rows) % len(valid)].reset_index(drop=True))
 
 
-def _some_at_ends(column: Column, values: Any, rng: np.random.Generator) -> Any:
-    """Move every second value to a random end of the column's domain; dates stay."""
+def _ends(column: Column, count: int, rng: np.random.Generator) -> Any:
+    """Draw ends of a column's domain; dates are uniform."""
     if column.calendar is not None:
-        return values
-    at_end = np.asarray(ends(column), dtype=object)[rng.integers(2, size=len(values))]
-    moved = np.where(np.arange(len(values)) % 2 == 0, values, at_end)
-    return moved if column.levels else moved.astype(float)
+        return _values(column, count, rng)
+    return np.asarray(ends(column))[rng.integers(2, size=count)]
 
 
 def bounds(column: Column) -> tuple[float, float]:

@@ -17,8 +17,9 @@ ODD = 0.25  # a value of the domain that the check of the contract does not try
 CLEAN = np.linspace(-1, 1, 30)
 BAD = np.append(CLEAN[:-1], ODD)
 EMITTED = "    log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());\n"
-BY_RECORD = f"for (i in 1:n) if (y[i] == {ODD}) log_lik[i] += log1m(2 + y[i]);"
-BY_BOTH = f"for (i in 1:n) if (y[i] == {ODD} && mu > 0) log_lik[i] += log1m(2 + mu);"
+# The check would try a number of the text.
+BY_RECORD = "for (i in 1:n) if (y[i] == 1 - 0.75) log_lik[i] += log1m(2 + y[i]);"
+BY_BOTH = "for (i in 1:n) if (y[i] == 1 - 0.75 && mu > 0) log_lik[i] += log1m(2 + mu);"
 BY_NUMBER = "log_lik += 0 * (1 %/% (n - 30));"
 BY_PARAMETER = "if (abs(mu - 0.5) < 0.1) log_lik += log1m(2 + mu);"
 FAILING = {"record": BY_RECORD, "record and parameter": BY_BOTH, "number": BY_NUMBER}
