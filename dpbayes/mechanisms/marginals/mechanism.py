@@ -314,8 +314,7 @@ class Marginals(ModelFreeMechanism):
                 remedy = "A regression in `keep` has a sum for each level; or merge levels."
                 if _of_each_level(max(many.values()), alone, rows) > OFF:
                     remedy = (
-                        "Merge levels. In a regression of `keep` there are too many for the noise: "
-                        "all its coefficients would suffer."
+                        "Merge levels: in a regression of `keep` so many spoil all coefficients."
                     )
                 cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, (*cautions, *self._of_levels(schema, rows)))
@@ -384,10 +383,8 @@ def _of_each_level(levels: int, sd: float, rows: int) -> float:
 
     The vector U r of a record at one of L levels is clipped at about 4 sqrt(L), with residuals of
     two sds, and a level's effect is sqrt(L) times a coefficient of U. On 7,185 pupils of 160
-    schools at ε = 1 the noise was 0.8 residual sds, and is 0.8 by this.
-
-    Args:
-        sd: sd of the noise in a sum of moments.
+    schools at ε = 1 the noise was 0.8 residual sds, and is 0.8 by this. ``sd`` is that of the noise
+    in a sum of moments.
     """
     return 4 * levels * sd / rows
 
