@@ -78,7 +78,7 @@ class FewRecords:
         Args:
             few: the records of a table.
             one: a single record, for chains.
-            many: the records of ``few`` over and over, or others if the program takes no so many.
+            many: the records of ``few`` over and over, or others if the program does not take them.
             entries: confidential entries of all records at hand.
             ends, inside: as in ``check_contract``.
         """

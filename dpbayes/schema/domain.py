@@ -161,11 +161,12 @@ def _at(
     at_ends: bool,
 ) -> pd.DataFrame | None:
     """Draw records with one value in a column; None if none was found that keeps the rules."""
-    values = _ends if at_ends else _values
-    drawn = {name: values(other, TOGETHER, rng) for name, other in schema.columns.items()}
-    drawn[column.name] = [value] * TOGETHER
+    ruled = bool(schema.kept or schema.asked)
+    values, count = _ends if at_ends else _values, TOGETHER if ruled else rows
+    drawn = {name: values(other, count, rng) for name, other in schema.columns.items()}
+    drawn[column.name] = [value] * count
     valid = pd.DataFrame(drawn)
-    if schema.kept or schema.asked:
+    if ruled:
         valid = _keeping(schema, drawn)
         expected = column.rounded(pd.Series([value], name=column.name))[0]
         valid = valid[(valid[column.name] == expected).fillna(False).to_numpy(dtype=bool)]
