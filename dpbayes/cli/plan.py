@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # it imports every mechanism
     from dpbayes.planning.plan import Plan
 
 
+MANY = 12  # columns of a table from which trials take minutes
 MORE_THAN_MADE_UP = (
     " By several times as much where relations are strong, or bounds much wider than the values: "
     "earlier records tell more (`reference`)."
@@ -78,6 +79,11 @@ def plan(
     if number is None:
         raise SchemaError("--rows N is needed: the schema file declares no number of rows.")
     totals = EPSILONS if total_epsilon is None else (total_epsilon,)
+    if total_epsilon is None and len(schema.columns) > MANY:
+        say_error(
+            f"Each mechanism is tried at {len(totals)} ε on {runs} tables of "
+            f"{len(schema.columns)} columns, which takes minutes; --total-epsilon tries one ε."
+        )
     result = make_plan(
         schema,
         number,
@@ -87,7 +93,7 @@ def plan(
         reference=None if reference is None else source.read(reference, schema),
         model=model.choice() if model.given else None,
         runs=runs,
-        say=lambda name: say_error(f"trying {name} ...") if shows_progress() else None,
+        say=lambda what: say_error(f"trying {what} ...") if shows_progress() else None,
     )
     _say_accuracy(result, totals, datasets)
     _say_kept(result, reference is None)

@@ -140,7 +140,7 @@ def make_plan(
             (``population.invented``).
         model: adds the mechanisms that draw from its posterior, with their forecasts.
         runs: number of trials of every mechanism, each with another table and other noise.
-        say: is called with the name of each mechanism before it is tried.
+        say: is called with each mechanism's name and ε, before they are tried.
     Raises:
         SchemaError, DataError, GuaranteeError: an argument is invalid.
     """
@@ -166,10 +166,10 @@ def make_plan(
     for name, kind in MECHANISMS.items():
         if not kind.takes("epsilon"):
             continue
-        say(name)
         entries = []
         try:
             for total in totals:
+                say(f"{name} at ε = {stated(total)}")
                 synthesizer, sets = _made(kind, schema, over, rows, total, datasets, delta)
                 outlook = synthesizer.outlook(rows).at_delta(delta or 0, rows)
                 accuracy = None

@@ -55,11 +55,24 @@ def _numbers(column: Column, values: Sequence[pd.Series]) -> tuple[list[Floats],
     low = float(column.lower or 0)
     high = max(float(sample.max()) for sample in arrays)
     wide = (high - low) / _BARS or 1.0
-    if column.whole:
-        wide = float(np.ceil(wide))
-    edges = low + wide * np.arange(int(np.ceil((high - low) / wide)) + 2)
-    names = [f"{edge:.3g}" for edge in edges[:-1]]
+    step = 1.0 if column.whole else _step(arrays[0])
+    if step:  # else a bar has one value more than the next
+        wide = step * float(np.ceil(wide / step))
+        first = float(arrays[0].min())
+        low = first - step * float(np.ceil((first - low) / step))
+    firsts = low + wide * np.arange(int(np.ceil((high - low) / wide)) + 2)
+    names, edges = [f"{value:.3g}" for value in firsts[:-1]], firsts - step / 2
     return [np.histogram(sample, edges)[0].astype(float) for sample in arrays], names
+
+
+def _step(values: Floats) -> float:
+    """Smallest difference of values that are all multiples of it, or 0: scores, rounded amounts."""
+    distinct = np.unique(values)
+    if len(distinct) < 2:
+        return 0.0
+    step = float(np.diff(distinct).min())
+    parts = (distinct - distinct[0]) / step
+    return step if np.allclose(parts, np.rint(parts), rtol=0, atol=1e-3) else 0.0
 
 
 def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd.Series]) -> None:

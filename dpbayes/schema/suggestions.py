@@ -94,12 +94,12 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         conditions = dict(_conditions(name, used, by_name, codes))
         if exact := [condition for condition, everywhere in conditions.items() if everywhere]:
             guesses[name].notes.append(
-                f"Missing exactly where this is not true: only_if = {exact[0]!r}?"
+                f"Missing exactly where this is not true: only_if = {min(exact, key=len)!r}?"
             )
         elif conditions:
             guesses[name].notes.append(
                 "Missing wherever this is not true, and in some other rows: "
-                f"only_if = {next(iter(conditions))!r}, beside missing = true?"
+                f"only_if = {min(conditions, key=len)!r}, beside missing = true?"
             )
         before = set(used[:place])  # of two columns that say the same the later one follows
         own = codes[name]

@@ -200,6 +200,16 @@ def test_figures_of_few_records(observed):
     assert len(figure.axes[0].patches) > 0
 
 
+def test_bars_of_scores_hold_as_many_values_each():
+    """Each half point from 0 to 49.5 ten times: 100 values, in bars of three."""
+    scores = np.repeat(np.arange(100) / 2, 10)
+    found = check_of(scores, lambda r: scores, "continuous", lower=0, upper=50, replicates=1)
+    bars = check_panels(found).axes[0].patches
+    heights = [round(bar.get_height() ** 2) for bar in bars]
+    assert heights[:33] == [30] * 33
+    assert sum(heights) == 1000
+
+
 def test_no_record_and_no_model():
     with pytest.raises(dpb.DataError, match="no record to check"):
         check_of(np.empty(0), lambda r: np.empty(0))

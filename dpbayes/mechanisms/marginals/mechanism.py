@@ -47,7 +47,7 @@ from dpbayes.stan.model import Model
 
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
-FAINT = 0.1  # correlation that a forecast warns of if weaker ones alone are kept
+FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
 USUAL_DELTA = 1e-6  # that a forecast suggests
