@@ -29,7 +29,15 @@ from dpbayes.core.errors import (
 )
 from dpbayes.core.lazy import pd
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.mechanisms import Anchored, Marginals, Mechanism, Score, get_kind, get_mechanism
+from dpbayes.mechanisms import (
+    Anchored,
+    Households,
+    Marginals,
+    Mechanism,
+    Score,
+    get_kind,
+    get_mechanism,
+)
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
@@ -270,8 +278,9 @@ class MechanismOptions:
     ) -> Mechanism[Any]:
         """Build the mechanism that the options describe.
 
-        By default it is ``Marginals`` without a model, ``Score`` for a family where it takes the
-        model and the settings, and ``Anchored``, which takes any model, else.
+        By default it is ``Households`` where the schema has some, ``Marginals`` without a model,
+        ``Score`` for a family where it takes the model and the settings, and ``Anchored``, which
+        takes any model, else.
 
         Args:
             model: options of the model.
@@ -295,6 +304,8 @@ class MechanismOptions:
 
 def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
     """Name of the mechanism that is taken if none is named."""
+    if Schema.from_toml(model.schema).household is not None:
+        return Households.name
     if not model.given:
         return Marginals.name
     score = get_kind(Score.name, {})

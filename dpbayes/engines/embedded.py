@@ -23,6 +23,7 @@ from dpbayes.core.lazy import optimize, xr
 from dpbayes.engines import worker
 from dpbayes.engines.base import (
     BLOCK_VALUES,
+    WAITS,
     CompilesOnce,
     DrawsByChains,
     EncodedData,
@@ -44,7 +45,7 @@ from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _KEPT = 100_000  # records up to which each thread's evaluator is cached; above, only one is
-_FEW, _PATIENCE = 100, 60.0  # rows for which a user's program is ready after so many seconds
+_FEW = 100  # rows of a check for which a user's program is ready soon
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _STARTS = 100  # points at which a search for the mode may begin
 _MODE_STEPS = 500  # of L-BFGS: the mode is needed only to about a posterior sd
@@ -458,12 +459,12 @@ class EmbeddedBinding(DrawsByChains):
             return factory(mir=self._model.mir, data=self._data.text(**switches))
 
         program = self._model.program
-        few = not program.bundled and self._n <= _FEW  # as many made-up records, in a check
+        most = WAITS.get() if self._n <= _FEW else None
         try:
-            return waited_for(build, _PATIENCE if few else None)
+            return waited_for(build, most)
         except TimeoutError:
             raise ProgramError(
-                f"{program.name}.stan was not ready after {_PATIENCE:g} seconds: one of its loops "
+                f"{program.name}.stan was not ready after {most:g} seconds: one of its loops "
                 "may have no end, or unfolding it may have none (while inside of for). Write loops "
                 "between two numbers."
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -156,6 +157,8 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
         records: validated, at least one.
         most: largest number of neighbours.
     """
+    if schema.household is not None:
+        return list(itertools.islice(_of_households(schema, records), most))
     columns = schema.confidential()
     plain = _plain(records)
     place = ordinary(columns[0], records)
@@ -194,6 +197,68 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
                 remaining = [plain.iloc[:at], plain.iloc[at + 1 :]]
                 add("add-remove", remaining, plain.iloc[[at]])
     return tables[:most]
+
+
+def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourTable]:
+    """Yield neighbouring tables of households, with the largest household in the middle of changes.
+
+    It is removed; another one is added, or replaces it; a member is removed or changed; and all
+    members have the columns of a made-up record. Those that break a rule are left out.
+    """
+    assert schema.household is not None
+    key, plain = schema.household.id, _plain(records)
+    sizes = plain.groupby(key)[key].transform("size")
+    largest, smallest = (int(plain[key].iloc[at(sizes)]) for at in (np.argmax, np.argmin))
+    new = int(plain[key].max()) + 1
+    made = _plain(made_up(replace(schema, household=None), MADE_UP, np.random.default_rng(1)))
+    ends = pd.concat([corners(schema.confidential(), made), made], ignore_index=True)
+    role = schema.household.role
+
+    def others() -> Iterator[pd.DataFrame]:
+        """Households that may stand in the place of the largest one."""
+        own = plain[plain[key] == largest]
+        yield plain[plain[key] == smallest]
+        for number in range(len(ends)):
+            names = [name for name in schema.columns if name != role]
+            for members in (own, own.iloc[:1]):
+                yield members.assign(**{name: ends[name].iloc[number] for name in names})
+        for row in range(len(own)):
+            yield own.drop(index=own.index[row])
+            for name in schema.columns:
+                changed = own.copy()
+                changed.loc[own.index[row], name] = ends[name].iloc[row % len(ends)]
+                yield changed
+
+    def table(frames: list[pd.DataFrame]) -> pd.DataFrame | None:
+        try:
+            return schema.validate(pd.concat(frames, ignore_index=True))
+        except DataError:
+            return None
+
+    without = plain[plain[key] != largest]
+    fixed = schema.rows.public
+    own = records[records[key] == largest]
+    removed = None if fixed else table([without])
+    if removed is not None:
+        yield NeighbourTable("add-remove", removed, own, own.iloc[:0])
+    for other in others():
+        members = other.assign(**{key: new})
+        changed = table([without, members])
+        if changed is not None:
+            yield NeighbourTable("substitution", changed, schema.typed(members), own)
+        added = None if fixed else table([plain, members])
+        if added is not None:
+            yield NeighbourTable("add-remove", added, schema.typed(members), own.iloc[:0])
+
+
+def alike(schema: Schema, records: pd.DataFrame, count: int) -> pd.DataFrame:
+    """A table that has the first of the records ``count`` times."""
+    if schema.household is None:
+        return records.iloc[[0] * count].reset_index(drop=True)
+    key = schema.household.id
+    first = records[records[key] == records[key].iloc[0]]
+    copies = records.loc[np.tile(first.index, count)].reset_index(drop=True)
+    return copies.assign(**{key: np.repeat(np.arange(count), len(first))})
 
 
 def _spread(count: int, start: int) -> list[int]:

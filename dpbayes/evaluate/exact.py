@@ -20,7 +20,7 @@ from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.threads import one_thread
 from dpbayes.engines.draws import stacked
-from dpbayes.evaluate.candidates import NeighbourTable, neighbours
+from dpbayes.evaluate.candidates import NeighbourTable, alike, neighbours
 from dpbayes.evaluate.copies import lost_by_copies
 from dpbayes.evaluate.questions import NONE_LOST, WAYS, Interview, Lost, Way, interview
 from dpbayes.mechanisms.base import Fitted, Mechanism, Task
@@ -264,6 +264,8 @@ def _corners(schema: Schema, changed: Sequence[pd.DataFrame]) -> list[pd.DataFra
 
     So each is a neighbour's record away from the other in its numbers, and in the same cell.
     """
+    if schema.household is not None:
+        return list(changed[:2])
     levels = [column.name for column in schema.confidential() if column.levels]
     records = []
     for record, other in zip(changed[:2], reversed(changed[:2]), strict=True):
@@ -277,8 +279,8 @@ def _corners(schema: Schema, changed: Sequence[pd.DataFrame]) -> list[pd.DataFra
 
 def _of_equal(base: Task, records: pd.DataFrame, most: int) -> list[_Case]:
     """Neighbours of a table that has the first of the records as often as ``base`` has records."""
-    alike = base.of(records.iloc[[0] * len(base.records)].reset_index(drop=True))
-    return [_Case(alike, n) for n in neighbours(base.schema, alike.records, most)]
+    equal = base.of(alike(base.schema, records, base.schema.units(base.records)))
+    return [_Case(equal, n) for n in neighbours(base.schema, equal.records, most)]
 
 
 def _compared(
@@ -329,7 +331,7 @@ def _with_copies(
 def _task(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> Task:
     rows = base.rows  # a public number of rows stays fixed, and all facts that depend on it
     if synthesizer.schema.rows.share:
-        rows = synthesizer.public_rows(len(table), noise)
+        rows = synthesizer.public_rows(synthesizer.schema.units(table), noise)
     return replace(base.of(table), rows=rows, sealed_noise=noise)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 # For m data sets, each from a separate draw of a private posterior.
 DEFAULT_RULE = "modips"
 # For data sets of one private measurement: their spread includes all uncertainty about it.
-RULES_BY_MECHANISM = {"marginals": "reiter2002", "score": "reiter2002"}
+RULES_BY_MECHANISM = dict.fromkeys(("marginals", "households", "score"), "reiter2002")
 _OF_ONE_MEASUREMENT = ("reiter2002", "raghunathan", "mixture")
 _OWN_NOISE = ("modips", "modips-choice")  # each data set has separate noise
 # Mechanisms whose intervals had near-nominal coverage in a study (ours, or a repeated one).

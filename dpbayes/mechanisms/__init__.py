@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from dpbayes.core.errors import GuaranteeError, did_you_mean, refused
 from dpbayes.mechanisms.base import Fitted, Mechanism, ModelFreeMechanism, Task
+from dpbayes.mechanisms.households.mechanism import Households
 from dpbayes.mechanisms.marginals.mechanism import Marginals
 from dpbayes.mechanisms.modips.chosen import ChosenModips
 from dpbayes.mechanisms.modips.clamped import ClampedModips
@@ -47,7 +48,7 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, Score, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Marginals, Pegs, PegsReset,
+    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Marginals, Households, Pegs, PegsReset,
     PerturbedImputation, MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
@@ -91,7 +92,7 @@ def get_mechanism(name: str, /, **settings: object) -> Mechanism[Any]:
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
     "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
-    "Fitted", "Laplace", "MarginalBootstrap", "Marginals", "Mechanism", "Modips",
+    "Fitted", "Households", "Laplace", "MarginalBootstrap", "Marginals", "Mechanism", "Modips",
     "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
     "PosteriorMechanism", "ModelFreeMechanism", "Score", "SmoothedHistogram", "Task", "Unweighted",
     "Weighted", "WeightedE", "get_mechanism", "register_mechanism",

@@ -289,6 +289,7 @@ class Mechanism(ABC, Generic[F_co]):
             does and what it guarantees.
         counts_parts: it accepts records that are read in chunks.
         weighs: its records may have sampling weights.
+        of_households: its records are households, of several rows.
         needs_model: it needs a Stan model.
         draws_posterior: data sets are drawn from one posterior of the model, whose density audits
             compare between neighbours (``PosteriorMechanism``).
@@ -307,6 +308,7 @@ class Mechanism(ABC, Generic[F_co]):
     summary: ClassVar[str]
     counts_parts: ClassVar[bool] = False
     weighs: ClassVar[bool] = False
+    of_households: ClassVar[bool] = False
     needs_model: ClassVar[bool] = True
     needs_proof: ClassVar[bool] = True
     draws_posterior: ClassVar[bool] = False
@@ -360,6 +362,13 @@ class Mechanism(ABC, Generic[F_co]):
             raise SchemaError(
                 f"keep = {list(schema.keep)}: mechanism {self.name!r} cannot keep analyses; "
                 "take mechanism marginals, or take keep out of the schema."
+            )
+        if schema.household is not None and not self.of_households:
+            raise SchemaError(
+                f"household: mechanism {self.name!r} takes each row for a record. Take mechanism "
+                'households; or declare {column = "%s", most = %d} as [cluster] in place of '
+                "[household], and what ties members together is lost."
+                % (schema.household.id, schema.household.most)
             )
         if schema.survey is not None:
             public = any(column.public for column in schema.columns.values())

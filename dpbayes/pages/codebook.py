@@ -40,8 +40,9 @@ def code_book(schema: Schema, data_sets: Sequence[pd.DataFrame]) -> Section:
     """
     data = data_sets[0]
     names = [name for name in schema.columns if name in data]
-    if len(names) < data.shape[1]:
-        other = next(str(name) for name in data if name not in schema.columns)
+    home = None if schema.household is None else schema.household.id
+    other = next((str(name) for name in data if name not in (*schema.columns, home)), None)
+    if other is not None:
         raise SchemaError(
             f"column {other!r} of the release is not in the schema; give the schema that the "
             "release was made with."

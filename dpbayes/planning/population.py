@@ -39,7 +39,15 @@ class Population:
         plain = Schema(
             schema.columns, schema.rows, schema.rules, keep=schema.keep, survey=schema.survey
         )
+        if schema.household is not None:
+            home = schema.household
+            plain = replace(plain, household=home, identifiers=(home.id,))
         if reference is None:
+            if schema.household is not None:
+                raise SchemaError(
+                    "household: households cannot be made up. Give public or earlier ones "
+                    "(--reference FILE)."
+                )
             return cls(plain)
         replace(plain, rows=PUBLIC).validate(reference)
         return cls(plain, reference)
@@ -59,9 +67,16 @@ class Population:
             if survey is None:
                 return people
             return people.assign(**{survey.weights: survey.made_up(rows, rng)})
-        available = len(self.reference)
+        available = self.schema.units(self.reference)
         positions = rng.choice(available, rows, replace=again or rows > available)
-        return self.reference.iloc[positions].reset_index(drop=True)
+        home = self.schema.household
+        if home is None:
+            return self.reference.iloc[positions].reset_index(drop=True)
+        number = pd.Series(pd.factorize(self.reference[home.id])[0])
+        members = number.groupby(number).indices
+        index = [members[position] for position in positions]
+        drawn = self.reference.iloc[np.concatenate(index)].reset_index(drop=True)
+        return drawn.assign(**{home.id: np.repeat(np.arange(rows), list(map(len, index)))})
 
 
 def schema_of(schema: Schema, table: pd.DataFrame) -> Schema:
@@ -71,7 +86,7 @@ def schema_of(schema: Schema, table: pd.DataFrame) -> Schema:
     """
     rows, survey = schema.rows, schema.survey
     if not rows.public:  # a mechanism then counts the records, which takes a part of its ε
-        rows = Rows.parse(len(table))
+        rows = Rows.parse(schema.units(table))
     if survey is not None:
         total = max(float(survey.typed(table[survey.weights]).sum()), survey.largest)
         survey = replace(survey, population=total)

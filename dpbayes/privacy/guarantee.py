@@ -122,6 +122,8 @@ class Guarantee:
         rows: how the number of records becomes public (``schema.Rows``).
         parts: sentences on the components of a data set's loss, or on what has no claim.
         cluster: declared largest number of records of one person.
+        unit: what a record is, in words: a ``household`` of up to ``members`` rows, or a record.
+        members: declared largest number of rows of one such record.
         guessed: schema entries that were read off records and that nobody has confirmed.
 
     Examples:
@@ -148,6 +150,8 @@ class Guarantee:
     rows: RowsKind = "public"
     parts: str = ""
     cluster: int = 1
+    unit: str = "record"
+    members: int = 1
     guessed: str = ""
 
     @property
@@ -318,6 +322,8 @@ class Guarantee:
         }
 
     def _of_persons(self) -> dict[str, Any]:
+        if self.members > 1:
+            return {"unit": self.unit, "members_per_unit": self.members}
         if self.cluster == 1:
             return {}
         return {
@@ -375,8 +381,11 @@ class Guarantee:
         addition = ""
         if self.basis == "strict" and self.holds_for == "substitution":
             addition = (
-                f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
+                f"; at a fixed number of {self.unit}s one more or less is "
+                f"ε = {stated(self.epsilon)}"
             )
+        if self.basis == "strict" and self.members > 1:
+            addition += f"; for one member it is ε = {stated(self.epsilon_substitution)} at most"
         if self.basis == "strict" and self.cluster > 1:
             addition = f"; for one record it is ε = {stated(self.holding)}{addition}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
@@ -389,7 +398,8 @@ class Guarantee:
         """State how neighbours differ, as a clause."""
         change = "added or removed" if self.holds_for == "add-remove" else "changed"
         if self.cluster == 1:
-            return f"one record is {change}"
+            of = f" of up to {self.members} members" if self.members > 1 else ""
+            return f"one {self.unit}{of} is {change}"
         return f"all records of one person, at most {self.cluster}, are {change}"
 
     def paragraph(self) -> str:
@@ -449,16 +459,27 @@ class Guarantee:
             person += f"(δ = {stated(self.delta)}). "
             private = "For single records it is so with ε ="
         if self.holds_for == "add-remove":
+            of = f" of up to {self.members} members" if self.members > 1 else ""
             return (
-                f"{person}{private} {stated(self.epsilon)} when one record is added or removed, "
-                f"and with ε = {stated(self.epsilon_substitution)} when one record's confidential "
-                f"values are changed (δ = {stated(self.delta)}). "
+                f"{person}{private} {stated(self.epsilon)} when one {self.unit}{of} is added or "
+                f"removed, and with ε = {stated(self.epsilon_substitution)} when one {self.unit}'s "
+                f"confidential values are changed (δ = {stated(self.delta)}). {self._member()}"
             )
         return (
-            f"{person}{private} {stated(self.epsilon_substitution)} when one record's confidential "
-            f"values are changed (δ = {stated(self.delta)}); it tells the number of records. "
-            "With that number, and what follows it, held fixed, one "
-            f"record added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
+            f"{person}{private} {stated(self.epsilon_substitution)} when one {self.unit}'s "
+            f"confidential values are changed (δ = {stated(self.delta)}); it tells the number of "
+            f"{self.unit}s. With that number, and what follows it, held fixed, one {self.unit} "
+            f"added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
+            f"{self._member()}"
+        )
+
+    def _member(self) -> str:
+        """State what holds for one row of a record that has several."""
+        if self.members == 1:
+            return ""
+        return (
+            f"One member who is added, removed or changed changes the {self.unit}: for single "
+            f"members ε is at most {stated(self.epsilon_substitution)}. "
         )
 
 

@@ -19,6 +19,7 @@ from dpbayes.privacy.accounting import (
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount, inside
 
+OF_HOUSEHOLDS = "households"  # mechanism whose records are households (``Households.name``)
 LARGEST = 1e300  # ε of a budget, to which the database holds, too
 
 
@@ -35,6 +36,7 @@ class Account:
         of_record: total loss so far of one record.
         records: largest number of records of a person in any release so far; the loss of a person
             counts so many records in all releases.
+        unit: what the releases so far hold for: a record or a household; None if none has a cost.
     """
 
     id: int
@@ -44,6 +46,7 @@ class Account:
     entries: Mapping[str, int]
     of_record: Loss = NOTHING
     records: int = 1
+    unit: str | None = None
 
     @property
     def spent(self) -> tuple[float, Composition]:
@@ -94,6 +97,12 @@ class Account:
 
     def refusal(self, claim: Guarantee) -> str | None:
         """Reason why the budget does not admit a release, and what still fits; None if it does."""
+        if self.unit not in (None, claim.unit):
+            return (
+                f"the releases of data set {self.name!r} so far are for a {self.unit}, and this "
+                f"one is for a {claim.unit}: their ε do not add up. Open an account for each, and "
+                "publish both only if what each tells of the other's unit may be told."
+            )
         if claim.cluster > self.records:  # earlier releases then cost a person more, too
             return self.for_persons(claim.cluster).refusal(claim)
         once, per_dataset = self.cost(claim)

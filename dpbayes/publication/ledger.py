@@ -32,7 +32,7 @@ from dpbayes.core.errors import BudgetError, LedgerError
 from dpbayes.core.lazy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
-from dpbayes.publication.account import Account, check_new
+from dpbayes.publication.account import OF_HOUSEHOLDS, Account, check_new
 from dpbayes.publication.database import LOSSES, OVERLAP, TABLES, VERSION, Database
 from dpbayes.publication.recognition import (
     KnownRecords,
@@ -480,7 +480,13 @@ class Ledger:
         counts = {state: states.count(state) for state in STATES}
         records = max((e.records for e in paid), default=1)
         budget = Budget(float(row.epsilon), float(row.delta), spent)
-        account = Account(row.id, row.name, row.adjacency, budget, counts, spent)
+        units = {
+            "household" if e.mechanism == OF_HOUSEHOLDS else "record"
+            for e in paid
+            if any(getattr(e, loss) > 0 for loss in LOSSES)
+        }
+        unit = min(units, default=None)  # there is one at most
+        account = Account(row.id, row.name, row.adjacency, budget, counts, spent, unit=unit)
         return account.for_persons(records)
 
 

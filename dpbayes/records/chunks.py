@@ -150,7 +150,7 @@ class InMemoryTable(Table):
     original: pd.DataFrame
 
     def __len__(self) -> int:
-        return len(self.records)
+        return self.schema.units(self.records)
 
     @property
     def public(self) -> pd.DataFrame:  # type: ignore[override]
@@ -211,7 +211,8 @@ class ChunkedTable(Table):
 
 def nothing(schema: Schema) -> pd.DataFrame:
     """Validated table without records."""
-    return schema.typed(pd.DataFrame(columns=list(schema.read), dtype=object))
+    home = [] if schema.household is None else [schema.household.id]
+    return schema.typed(pd.DataFrame(columns=[*schema.read, *home], dtype=object))
 
 
 def public_names(schema: Schema) -> list[str]:

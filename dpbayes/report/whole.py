@@ -86,7 +86,7 @@ class Whole:
                 raise DataError("a table has no rows: there is nothing to compare.")
             return validated
 
-        own, made = valid(schema, records), valid(schema.released, synthetic)
+        own, made = valid(schema.of_rows, records), valid(schema.released, synthetic)
         others = None if holdout is None else valid(schema, holdout)[list(schema.columns)]
         weights = None
         if schema.survey is not None:

@@ -65,10 +65,10 @@ class Cluster:
 
     def check(self, records: Frame) -> None:
         """Raise DataError if a person has too many records, or a record has no identifier."""
-        nameless, names = self._names(as_frame(records))
+        nameless, names = self.names(as_frame(records))
         self.refuse(nameless, int((names.value_counts() > self.most).sum()))
 
-    def _names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
+    def names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
         """Number of records without an identifier, and the identifiers of all other records."""
         if self.column not in records.columns:
             if not self.declared:
@@ -87,7 +87,7 @@ class Cluster:
         Among 10^9 persons two share a hash with a probability of 3 %; a table may then be refused
         without need.
         """
-        nameless, names = self._names(records)
+        nameless, names = self.names(records)
         keyed = functools.partial(hashlib.blake2b, digest_size=8, key=key)
         digests = b"".join(keyed(name.encode("utf-8", "surrogatepass")).digest() for name in names)
         return nameless, np.frombuffer(digests, "<i8")

@@ -20,6 +20,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column, absent
 from dpbayes.schema.draft import guesses, tree
+from dpbayes.schema.households import Homes, Household
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import ASSUMED, PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
@@ -28,7 +29,7 @@ from dpbayes.schema.values import check_line, refuse_missing, texts_of
 
 # Keys of a schema file; ``model`` is read by ``Sequence``.
 TITLES = ("title", "publisher", "unit_of_record")  # what readers of a release see first
-KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "survey", "model")
+KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "household", "survey", "model")
 MOST_RULES = 100  # each takes time with every row that is drawn
 MOST_TITLE = 120  # characters of each of ``TITLES``
 NO_ROWS = "the data have no rows."
@@ -51,6 +52,8 @@ class Schema:
         publisher: who publishes the data.
         unit_of_record: what one row describes: "a person aged 16 or over".
         survey: sampling weights, if records stand for different numbers of a population's units.
+        household: how rows make up households, which are then the records: ``rows`` is the number
+            of households, and ε is for a household with all its members.
 
     Raises:
         SchemaError: a column is public, which shows the number of records, but ``rows`` is not; or
@@ -75,6 +78,7 @@ class Schema:
     publisher: str | None = None
     unit_of_record: str | None = None
     survey: Survey | None = None
+    household: Household | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
@@ -104,6 +108,7 @@ class Schema:
             )
         self._refuse_told()
         self._check_survey()
+        self._check_household()
 
     def _refuse_told(self) -> None:
         """Raise SchemaError if public columns tell values of confidential ones, by a rule.
@@ -144,13 +149,46 @@ class Schema:
         if self.rows.number is not None:
             self.survey.check_rows(self.rows.number)
 
+    def _check_household(self) -> None:
+        """Raise SchemaError unless the columns, and all else, fit the declared households."""
+        expect(self.household, Household | None, "household", "a dpbayes.Household", SchemaError)
+        if self.household is None:
+            return
+        if self.household.id not in self.identifiers:
+            raise SchemaError(
+                f"household: column {self.household.id!r} must be declared with "
+                f'type = "{IDENTIFIER}".'
+            )
+        public = [column.name for column in self.columns.values() if column.public]
+        beside = {"cluster": self.cluster, "survey": self.survey, "keep": self.keep,
+                  f"the public column {[*public, None][0]!r}": public}  # fmt: skip
+        for what, declared in beside.items():
+            if declared:
+                raise SchemaError(f"household: {what} cannot stand beside it.")
+        _ = self.homes
+
+    @cached_property
+    def homes(self) -> Homes:
+        """Places and rules of the declared households; AssertionError if there are none."""
+        assert self.household is not None
+        return Homes(self.household, self.columns)
+
+    def units(self, rows: pd.DataFrame) -> int:
+        """Number of records that rows make up: that of their households, where these are records.
+
+        Args:
+            rows: validated or synthetic rows, with the numbers of households.
+        """
+        return len(rows) if self.household is None else int(rows[self.household.id].nunique())
+
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
         Further keys are ``title``, ``publisher``, ``unit_of_record``, ``rows`` (see
-        ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``), ``survey`` (see
-        ``Survey.parse``) and ``model``, which ``Sequence.from_toml`` reads.
+        ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``),
+        ``household`` (see ``Household.parse``), ``survey`` (see ``Survey.parse``) and ``model``,
+        which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -171,9 +209,13 @@ class Schema:
         if cluster is not None:
             cluster = Cluster.parse(cluster, dropped)
         survey = Survey.parse(tree["survey"]) if "survey" in tree else None
+        household = Household.parse(tree["household"]) if "household" in tree else None
         texts = tree.get("rules", ()), tree.get("keep", ())
         titles = {key: tree.get(key) for key in TITLES}
-        return cls(columns, rows, texts[0], dropped, cluster, texts[1], **titles, survey=survey)
+        return cls(
+            columns, rows, texts[0], dropped, cluster, texts[1], **titles, survey=survey,
+            household=household,
+        )  # fmt: skip
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -203,7 +245,8 @@ class Schema:
         keep = {"keep": list(self.keep)} if self.keep else {}
         titles = {key: words for key in TITLES if (words := getattr(self, key)) is not None}
         survey = {} if self.survey is None else {"survey": self.survey.to_plain()}
-        return {**titles, **rows, **rules, **keep, **cluster, **survey, "columns": tree}
+        home = {} if self.household is None else {"household": self.household.to_plain()}
+        return {**titles, **rows, **rules, **keep, **cluster, **home, **survey, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""
@@ -269,7 +312,8 @@ class Schema:
     def validate(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
         """Check every declared column, and return the typed columns in schema order.
 
-        Behind them are the weights of a survey, cut to the largest. Undeclared columns are dropped:
+        Behind them are the weights of a survey, cut to the largest, or the numbers of households,
+        from 0. Undeclared columns are dropped:
         they are neither used nor released.
 
         Args:
@@ -282,7 +326,10 @@ class Schema:
         records = as_frame(records)
         if records.empty and self.rows.public:
             raise DataError(NO_ROWS)
-        return self.typed(records, show_values=show_values)
+        typed = self.typed(records, show_values=show_values)
+        if self.household is not None:
+            self.homes.check(typed)
+        return typed
 
     def typed(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
         """Check and convert a part of a table as ``validate`` does, but allow it to be empty."""
@@ -303,7 +350,8 @@ class Schema:
             except Refusal as refusal:
                 raise refusal.behind(1, len(typed)) from None
         self._check_rules(typed)
-        return pd.DataFrame({**typed, **weights})
+        homes = {} if self.household is None else {self.household.id: self.homes.codes(records)}
+        return pd.DataFrame({**typed, **weights, **homes})
 
     @cached_property
     def read(self) -> Mapping[str, Column]:
@@ -319,20 +367,25 @@ class Schema:
         return rows
 
     def without_weights(self, records: pd.DataFrame) -> pd.DataFrame:
-        """Validated records without their sampling weights, which say nothing of who they are."""
-        return records if self.survey is None else records[list(self.columns)]
+        """Validated records without what says nothing of who they are: weights, and numbers."""
+        return records[list(self.columns)]
 
     def at_equal_weights(self, records: pd.DataFrame) -> pd.DataFrame:
         """Validated records as they compare with released rows (``Survey.represented``)."""
         if self.survey is None:
-            return records
+            return records[list(self.columns)]
         weights = records[self.survey.weights]
         return self.survey.represented(records[list(self.columns)], weights)
 
     @cached_property
     def released(self) -> Schema:
-        """Schema of released rows, which have no weights."""
-        return self if self.survey is None else replace(self, survey=None)
+        """Schema of released rows, which have no weights, each by itself."""
+        return self.of_rows if self.survey is None else replace(self.of_rows, survey=None)
+
+    @cached_property
+    def of_rows(self) -> Schema:
+        """Schema of rows by themselves, whatever households they make up."""
+        return self if self.household is None else replace(self, household=None)
 
     def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
         """Raise DataError unless every declared column occurs exactly once."""
@@ -357,12 +410,13 @@ class Schema:
 
     @property
     def persons(self) -> tuple[Cluster, ...]:
-        """The declared cluster, and other identifiers, which should stand in no more records."""
-        if self.cluster is None:
+        """The declared cluster or household, and other identifiers, in no more rows than it."""
+        cluster = self.cluster if self.household is None else self.household.cluster
+        if cluster is None:
             return tuple(Cluster(name, 1, declared=False) for name in self.identifiers)
-        others = [name for name in self.identifiers if name != self.cluster.column]
-        most = self.cluster.most
-        return (self.cluster, *(Cluster(name, most, declared=False) for name in others))
+        others = [name for name in self.identifiers if name != cluster.column]
+        most = cluster.most
+        return (cluster, *(Cluster(name, most, declared=False) for name in others))
 
     def check_identifiers(self, records: Any) -> None:
         """Raise DataError if an identifier has more records than a person: one, without a cluster.

@@ -24,7 +24,7 @@ from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rows import check_room
 from dpbayes.stan.model import Model
-from dpbayes.synthesis.release import Release, assemble
+from dpbayes.synthesis.release import Release, assemble, released_names
 from dpbayes.synthesis.saved_fit import parameters, plotted, save
 
 if TYPE_CHECKING:
@@ -238,11 +238,7 @@ class Fit(Generic[F_co]):
         claim = self.check_sample(datasets, accept=accept, delta=delta, rows=rows)
         model = self.task.model
         no_rows = pd.DataFrame(
-            columns=[
-                name
-                for name, column in self.task.schema.columns.items()
-                if column.public or column in self.synthesised
-            ]
+            columns=released_names(self.task.schema, [c.name for c in self.synthesised])
         )
         return Release(
             datasets=(no_rows,) * datasets,
@@ -278,7 +274,9 @@ class Fit(Generic[F_co]):
                 if number % shared == 0:
                     output = next(outputs)
                 synthetic = fitted.synthetic(output, rows, noise.rng)
-                if len(synthetic) != rows:  # perhaps that of the records, which nothing paid for
+                if (
+                    self.task.schema.units(synthetic) != rows
+                ):  # perhaps that of the records, which nothing paid for
                     raise GuaranteeError(
                         f"mechanism {self.mechanism.name!r} made another number of rows than it "
                         "was asked for: ``synthetic`` has to return as many as its argument says."

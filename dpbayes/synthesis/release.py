@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -176,10 +176,18 @@ class Release:
         return card("Release", {**about, **notes}) + head
 
 
+def released_names(schema: Schema, synthesised: Collection[str]) -> list[str]:
+    """Columns of a data set, in order: the numbers of households first, where there are some."""
+    home = [] if schema.household is None else [schema.household.id]
+    return home + [n for n, c in schema.columns.items() if c.public or n in synthesised]
+
+
 def assemble(
     schema: Schema, records: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Assemble a data set of public and synthetic columns, with rows in random order.
+
+    Households, which are in random order already, stay together.
 
     Args:
         schema: the schema of the records.
@@ -188,11 +196,16 @@ def assemble(
         rng: shuffles the rows.
     """
     released = {}
-    for name, column in schema.columns.items():
-        if name in synthetic:
+    for name in released_names(schema, synthetic.columns):
+        if name not in schema.columns:
+            released[name] = synthetic[name].array
+        elif name in synthetic:
+            column = schema[name]
             released[name] = column.released(column.rounded(synthetic[name])).array
-        elif column.public:
-            released[name] = column.released(records[name]).array
+        else:
+            released[name] = schema[name].released(records[name]).array
     frame = pd.DataFrame(released)
+    if schema.household is not None:
+        return frame
     # The order of rows in the confidential file is not public.
     return frame.iloc[rng.permutation(len(frame))].reset_index(drop=True)

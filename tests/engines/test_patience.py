@@ -6,10 +6,15 @@ import textwrap
 import threading
 import time
 
+import numpy as np
 import pytest
 
+from dpbayes.core.errors import ProgramError
 from dpbayes.core.interrupts import waited_for
+from dpbayes.engines import base
 from dpbayes.engines.base import unfit_data
+from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD
 
@@ -40,9 +45,9 @@ def test_a_program_that_is_never_ready_is_refused(tmp_path):
     script = f"""
     import pandas as pd
     import dpbayes as dpb
-    from dpbayes.engines import embedded
+    from dpbayes.engines import base
 
-    embedded._PATIENCE = 2.0
+    base.PATIENCE = 2.0
     column = {{"type": "continuous", "lower": -9, "upper": 9}}
     schema = dpb.Schema.from_dict({{"rows": "public", "columns": {{"y": column}}}})
     model = dpb.Program({str(tmp_path / "mine.stan")!r}, "y ~ 1")
@@ -57,6 +62,33 @@ def test_a_program_that_is_never_ready_is_refused(tmp_path):
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert "mine.stan was not ready after 2 seconds:" in done.stdout, done.stderr
+
+
+# Ready later with a record above 5.
+SLOW = GOOD.replace(
+    "parameters {\n",
+    "transformed data {\n  real waste = 0;\n"
+    "  for (m in 1 : (max(y) > 5 ? 400000 : 1)) waste = digamma(abs(waste) + 1);\n}\n"
+    "parameters {\n",
+)
+
+
+def test_confidential_records_do_not_decide_by_time(tmp_path):
+    """A limit that a check with made-up records has must not hold for the records."""
+    assert SLOW != GOOD
+    (tmp_path / "mine.stan").write_text(SLOW)
+    compiled = EmbeddedEngine().compile(StanProgram.from_file(tmp_path / "mine.stan"))
+    for value in (1.0, 9.0):
+        data = {"y": np.array([value]), "n": 1, **contract_defaults(1)}
+        bound = compiled.bind(data)
+        began = time.monotonic()
+        assert np.isfinite(bound.log_prob(bound.random_points(1, 1))).all()
+        took = time.monotonic() - began
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "PATIENCE", took / 1000)
+        assert np.isfinite(compiled.bind(data).log_prob(bound.random_points(1, 1))).all()
+        with base.limited_waits(), pytest.raises(ProgramError, match="was not ready after"):
+            compiled.bind(data).log_prob(bound.random_points(1, 1))
 
 
 def test_statements_that_the_engine_lacks_are_not_blamed_on_the_data():

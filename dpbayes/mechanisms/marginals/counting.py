@@ -30,7 +30,7 @@ from dpbayes.mechanisms.marginals.groups import (
 )
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, axes_of, pooled
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
-from dpbayes.mechanisms.marginals.parts import MANY, SCORES, BudgetParts
+from dpbayes.mechanisms.marginals.parts import SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import Refinement, refine
 from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema.rules import Values
@@ -92,6 +92,7 @@ class Measurement:
         n: int,
         budget: BudgetSplit,
         n_sd: float = 0.0,
+        asked: Sequence[Some] | None = None,
     ) -> Measurement:
         """Measure margins, then tables on groups that follow from the noisy margins.
 
@@ -106,9 +107,10 @@ class Measurement:
             budget: what counting may spend.
             n_sd: sd of that number about the number of records: 0 if it is theirs, infinite if it
                 says nothing about them.
+            asked: pairs of columns that alone may have tables; None for all.
         """
-        pairs = _some(columns, 2)
-        parts = BudgetParts.of(columns, n, budget)
+        pairs = _some(columns, 2) if asked is None else list(asked)
+        parts = BudgetParts.of(columns, n, budget, None if asked is None else len(pairs))
         for round_of in (parts.first, parts.second) if parts.first else ():
             margins = counts.margins()
             columns = list(columns)
@@ -124,7 +126,7 @@ class Measurement:
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
         n, n_sd = _number_of_records(n, n_sd, columns, fine, sds)
-        many, pair_share, most = len(columns) >= MANY, parts.rest, parts.most
+        many, pair_share, most = parts.scores > 0, parts.rest, parts.most
         groups = []
         for j, column in enumerate(columns):
             # Few levels are a group each, whatever their shares; only scores use shares then.

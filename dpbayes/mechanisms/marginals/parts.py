@@ -20,6 +20,7 @@ MARGINS = (0.5, 0.03)  # share of the budget for margins at the fewest groups; l
 SCORES = 0.08  # share of the budget for scores of pairs, where pairs are chosen
 KEEP = 0.3  # share of the budget for analyses, if there are any; the other shares are of the rest
 MANY = 8  # number of columns from which on pairs are chosen by noisy scores
+SEVERAL = 2  # pairs asked for, by column, above which those that are counted are chosen by scores
 TRIPLES = 0.2  # share of the tables' budget for triples of columns, where n is large enough
 MOST_TRIPLES = 20  # triples of six columns: with more, pairs lose more than triples gain
 
@@ -34,6 +35,7 @@ class BudgetParts:
         second: share for their parts, before the numbers on which records heap become levels.
         rest: share for all pair tables together.
         pairs: number of pair tables.
+        scores: share for noisy scores by which pairs are chosen; 0 where all are counted.
         most: number of groups of a column that pair tables can tell apart.
         triples: share for all tables of three columns together; 0 where there are none.
         merged: number of groups of a column that tables of three columns can tell apart.
@@ -46,6 +48,7 @@ class BudgetParts:
     second: Mapping[int, float]
     rest: float
     pairs: int
+    scores: float
     most: int
     triples: float
     merged: int
@@ -53,11 +56,23 @@ class BudgetParts:
     finest: int
 
     @classmethod
-    def of(cls, columns: Sequence[ColumnLevels], n: int, budget: BudgetSplit) -> BudgetParts:
-        """Divide the budget by the public levels of the columns."""
+    def of(
+        cls,
+        columns: Sequence[ColumnLevels],
+        n: int,
+        budget: BudgetSplit,
+        asked: int | None = None,
+    ) -> BudgetParts:
+        """Divide the budget by the public levels of the columns.
+
+        Args:
+            asked: number of pair tables, where not those of all pairs are asked for; there are no
+                others then.
+        """
         public = [column.shares is not None for column in columns]
         hidden = [j for j, is_public in enumerate(public) if not is_public]
-        pairs = math.comb(len(public), 2) - math.comb(sum(public), 2)
+        pairs = math.comb(len(public), 2) - math.comb(sum(public), 2) if asked is None else asked
+        scores = SCORES if are_scored(len(columns), len(hidden), asked) else 0.0
         for_margins = _for_margins(n, pairs, budget)
         roots = np.sqrt([columns[j].size for j in hidden])
         margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
@@ -68,18 +83,22 @@ class BudgetParts:
             sd = pooled(budget.sd(of_parts), budget.sd(finer))
             if columns[j].divisible and worth_dividing(columns[j].size, n, sd):
                 first[j], second[j], margins[j] = of_bins, of_parts, finer
-        rest = 1 - for_margins - (SCORES if len(columns) >= MANY else 0.0)
+        rest = 1 - for_margins - scores
         most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
-        triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
+        triples = math.comb(len(public), 3) - math.comb(sum(public), 3) if asked is None else 0
         part, merged = 0.0, 0
         if most >= MOST and 0 < triples <= MOST_TRIPLES:
             enough = groups_for(n, budget.sd((1 - TRIPLES) * rest / pairs)) >= most
             if enough and told_apart(n, budget.sd(TRIPLES * rest / triples)) >= MERGED:
                 part, merged = TRIPLES * rest, MERGED
         rest -= part
-        refined, finest = refined_share(columns, n, budget.of(rest)) if pairs else (0.0, 0)
+        refined, finest = 0.0, 0
+        if pairs and asked is None:
+            refined, finest = refined_share(columns, n, budget.of(rest))
         pair_share, refined = (1 - refined) * rest, refined * rest
-        return cls(margins, first, second, pair_share, pairs, most, part, merged, refined, finest)
+        return cls(
+            margins, first, second, pair_share, pairs, scores, most, part, merged, refined, finest
+        )  # fmt: skip
 
     def faintest(self, rows: int, budget: BudgetSplit) -> float:
         """Correlation of two columns that the noise of their table leaves two thirds of, or more.
@@ -90,6 +109,16 @@ class BudgetParts:
         kept two thirds and more of their size, and those of half as much a third to a half.
         """
         return 2 * self.most * budget.sd(self.rest / self.pairs) / rows
+
+
+def are_scored(columns: int, hidden: int, asked: int | None) -> bool:
+    """Whether pairs are chosen by noisy scores, by public facts.
+
+    Args:
+        columns, hidden: number of columns, and of those that are not public.
+        asked: as in ``BudgetParts.of``.
+    """
+    return columns >= MANY if asked is None else asked > SEVERAL * hidden
 
 
 def _for_margins(n: int, pairs: int, budget: BudgetSplit) -> float:

@@ -58,7 +58,8 @@ def synthetic_codes(
         again, public = walk.of(dead), public_codes[dead[: len(public_codes)]]
         codes[dead] = maker.rows(int(dead.sum()), public, again, near=False, flat=float(flat))
         walk.put(dead, again)
-    assert spare is not None
+    if spare is None:
+        return codes
     spare_walk, levels = spare
     dead, good = walk.dead.copy(), np.flatnonzero(~spare_walk.dead)
     place = np.arange(rows) if walk.public else good[maker.rng.integers(len(good), size=rows)]

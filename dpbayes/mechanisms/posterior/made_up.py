@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import pd, xr
-from dpbayes.engines.base import CompiledModel
+from dpbayes.engines.base import CompiledModel, limited_waits
 from dpbayes.engines.contract import (
     MOVED,
     POINTS,
@@ -53,12 +53,13 @@ def check_on_made_up(
     """
     count = CHECKED if threads == 1 else BLOCKS
     data = made_up_data(model, schema, rows, count)
-    report = check_contract(
-        model.program, compiled, data,
-        private=model.private, threads=threads, ends=model.ends(), chains=chains,
-        inside=model.inside(min(count, MOVED)),
-    )  # fmt: skip
-    _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
+    with limited_waits():
+        report = check_contract(
+            model.program, compiled, data,
+            private=model.private, threads=threads, ends=model.ends(), chains=chains,
+            inside=model.inside(min(count, MOVED)),
+        )  # fmt: skip
+        _check_replicates(model, compiled, data, model.public(_made_up(schema, count), count))
     return report
 
 

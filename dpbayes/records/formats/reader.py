@@ -194,14 +194,15 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
     """
     if schema is None or not set(schema.read) <= set(names):
         return
-    dropped = [repr(name) for name in names if name in schema.identifiers]
+    home = None if schema.household is None else schema.household.id
+    dropped = [repr(name) for name in names if name in schema.identifiers and name != home]
     if dropped:
         say(f"Identifiers, dropped: {listed(dropped, MOST_NAMES)}.")
     known = {*schema.read, *schema.identifiers}
     others = [repr(name) for name in names if name not in known]
     if others:
         say(f"Not in the schema, and left out: {listed(others, MOST_NAMES)}.")
-        if schema.cluster is None and not dropped:
+        if schema.cluster is None and home is None and not dropped:
             say(
                 "If a column among them names persons with several rows each, ε protects a row, "
                 "not a person: declare it as [cluster]."

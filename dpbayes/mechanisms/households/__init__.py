@@ -1,0 +1,1 @@
+"""Households with their members from noisy tables."""

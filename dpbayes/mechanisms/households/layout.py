@@ -1,0 +1,256 @@
+"""Blocks of columns in which households are counted and drawn. All is public.
+
+First the number of members in each place, then the columns of the household and of its head, then
+place by place the column that puts members in order, as a distance from the head or from the member
+before, and the other columns given it. Every table belongs to one block, and its rows are members
+that weigh at most 1 together in each household.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from dpbayes.core.arrays import Ints
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema import Column, Schema
+from dpbayes.schema.households import Homes
+from dpbayes.schema.rows import ASSUMED, PUBLIC
+from dpbayes.schema.rules import Rule
+
+COMPOSITION, FAMILY, PLACE = "(composition)", "(family)", "(place)"
+GAP, BEFORE = "(distance)", "(before)"
+MOST_COMPOSITIONS = 1000  # levels of an unordered column
+KIDS = 2  # members of the first repeated place that families tell apart
+MARGIN, WHOLE = 0.5, 3.0  # parts of the budget for a margin and for the composition, by pair table
+SEVERAL = 2  # pair tables of a block that its part pays for, by hidden column
+Turn = Literal["all", "first", "later", "each"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns that are drawn together, given columns drawn before.
+
+    Attributes:
+        places: numbers of the places whose members have a row each; a household's row is its
+            head's.
+        turn: rows of ``all`` members of a place, of the ``first``, of ``later`` ones, or of
+            ``each``; the latter two are drawn one after the other.
+        schema: the columns by which rows are drawn; those that are given are public in it.
+        several: a household may have several rows, so that each weighs less.
+        asked: pairs of columns that may have tables.
+    """
+
+    places: tuple[int, ...]
+    turn: Turn
+    several: bool
+    schema: Schema
+    asked: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that are drawn, or computed from those that are."""
+        return tuple(name for name, column in self.schema.columns.items() if not column.public)
+
+    @cached_property
+    def given(self) -> tuple[str, ...]:
+        """Columns drawn before."""
+        return tuple(name for name, column in self.schema.columns.items() if column.public)
+
+    @property
+    def part(self) -> float:
+        """Part of the budget, up to a common factor."""
+        if not self.asked:
+            return WHOLE
+        hidden = len(self.hidden)
+        return min(len(self.asked), SEVERAL * hidden + 1) + MARGIN * hidden
+
+
+class Layout:
+    """The blocks of a schema's households, in the order in which they are drawn.
+
+    Attributes:
+        homes: places and rules of the households.
+        compositions: numbers of members by place beside the head, shape (C, places - 1).
+        families: number of the family that a composition belongs to, shape (C,).
+        blocks: the blocks; the first has the composition alone.
+
+    Raises:
+        SchemaError: too many compositions; a column without bounds.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema, self.homes = schema, schema.homes
+        self.compositions = _compositions(self.homes)
+        groups = [_family(counts, self.homes.once) for counts in self.compositions.tolist()]
+        named = sorted(set(groups))
+        self.families: Ints = np.array([named.index(group) for group in groups], dtype=np.int64)
+        self._family = _levels(FAMILY, len(named))
+        self._rules = self._plain_rules()
+        self.blocks = tuple(self._blocks())
+
+    @property
+    def _order(self) -> str:
+        return self.homes.household.order
+
+    def _blocks(self) -> Iterator[Block]:
+        composition = _levels(COMPOSITION, len(self.compositions))
+        yield Block((0,), "all", False, Schema({COMPOSITION: composition}), ())
+        homes, head = self.homes, self.homes.places[0]
+        columns = {**homes.shared, **homes.own}
+        pairs = [(FAMILY, name) for name in columns]
+        pairs += itertools.combinations(columns, 2)
+        yield self._block((0,), "all", columns.values(), pairs)
+        others = [column for name, column in homes.own.items() if name != self._order]
+        for place in range(1, len(homes.places)):
+            anchor = f"{head}.{self._order}"
+            if place < homes.once:
+                yield self._ordering((place,), "all", anchor)
+                yield self._block((place,), "all", others, self._relations(others))
+            elif homes.household.role is None:
+                yield self._ordering((place,), "each", BEFORE)
+            else:
+                yield self._ordering((place,), "first", anchor)
+                yield self._ordering((place,), "later", BEFORE)
+        repeated = tuple(range(homes.once, len(homes.places)))
+        if repeated and others:
+            pairs = self._relations(others)
+            if len(repeated) > 1:
+                pairs += [(PLACE, column.name) for column in others]
+            yield self._block(repeated, "all", others, pairs)
+
+    def _relations(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
+        """Pairs of a member's columns with the order, with the head's same column, and together."""
+        names, head = [column.name for column in columns], self.homes.places[0]
+        pairs = [(self._order, name) for name in names]
+        pairs += [(f"{head}.{name}", name) for name in names]
+        return pairs + list(itertools.combinations(names, 2))
+
+    def _ordering(self, places: tuple[int, ...], turn: Turn, anchor: str) -> Block:
+        """Block of the column that puts members in order, given the anchor's and the family.
+
+        It is drawn as a distance from the anchor; for the first of several members, whose own
+        values say more than how far they are from the head's, as it is.
+        """
+        column, rules = self.homes.own[self._order], []
+        drawn = column
+        if turn != "first":
+            rules = [f"`{column.name}` == `{anchor}` - `{GAP}`"]
+            drawn = _distance(column, sign=turn == "all" and self.homes.household.role is not None)
+        pairs = [(anchor, drawn.name), (FAMILY, drawn.name)]
+        columns = [drawn] if drawn is column else [drawn, column]
+        return self._block(places, turn, columns, pairs, rules)
+
+    def _block(
+        self,
+        places: tuple[int, ...],
+        turn: Turn,
+        hidden: Iterable[Column],
+        pairs: Sequence[tuple[str, str]],
+        rules: Sequence[str] = (),
+    ) -> Block:
+        """Make a block, with the rules that can be kept in it and the columns they read."""
+        columns = {column.name: column for column in hidden}
+        kept = [*rules, *self._rules_of(places, set(columns))]
+        read = {name for pair in pairs for name in pair}
+        known = {**self._known(places), **columns}
+        for text in kept:
+            read |= set(Rule.parse(text, known).names)
+        for column in columns.values():
+            if column.only_if is not None:
+                read |= set(Rule.parse(column.only_if, known).names)
+        given = {name: _given(known[name], name) for name in sorted(read - set(columns))}
+        rows = PUBLIC if given else ASSUMED
+        several = turn != "first" and max(places) >= self.homes.once
+        schema = Schema({**given, **columns}, rows, tuple(kept))
+        return Block(places, turn, several, schema, tuple(pairs))
+
+    def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
+        """All columns that may be given to members of these places, by their names there."""
+        homes, order = self.homes, self.homes.own[self._order]
+        head = homes.places[0]
+        known = {**homes.shared, **homes.own}
+        known |= {f"{head}.{name}": column for name, column in homes.own.items()}
+        known |= {BEFORE: order, GAP: order, FAMILY: self._family}
+        if homes.household.role is not None:
+            known[homes.household.role] = self.schema[homes.household.role]
+        if len(places) > 1:
+            known[PLACE] = _levels(PLACE, len(places))
+        return known
+
+    def _plain_rules(self) -> list[tuple[set[str], str]]:
+        """Rules about one member or a household, with the columns that they read."""
+        return [(set(rule.names), rule.text) for rule in self.schema.kept]
+
+    def _rules_of(self, places: tuple[int, ...], hidden: set[str]) -> Iterator[str]:
+        """Yield the rules that the last column drawn in this block completes."""
+        homes = self.homes
+        role, others = homes.household.role, max(places) > 0
+        drawn = hidden | set(homes.shared) | ({role} if role is not None else set())
+        drawn |= {self._order} if others else set()
+        fresh = hidden - set(homes.shared) if others else hidden
+        for names, text in self._rules:
+            if names & fresh and names <= drawn:
+                yield text
+        for place, rule in homes.rules:
+            if place not in places:
+                continue
+            prefix = f"{homes.places[place]}."
+            own = {name.removeprefix(prefix) for name in rule.names if name.startswith(prefix)}
+            if own & fresh and own <= drawn:
+                text = homes.rule_of(place, rule)
+                if len(places) > 1:
+                    text = f"`{PLACE}` != '{places.index(place)}' or ({text})"
+                yield text
+
+
+def _levels(name: str, count: int) -> Column:
+    return Column(name, "categorical", levels=tuple(str(k) for k in range(count)))
+
+
+def _given(column: Column, name: str) -> Column:
+    """A column as it is given to other rows."""
+    missing = column.missing or (("",) if column.optional else ())
+    return replace(column, name=name, public=True, only_if=None, missing=missing, guessed=())
+
+
+def _distance(column: Column, *, sign: bool) -> Column:
+    """Column of the distance of two values of a column; of either sign, or at or above 0."""
+    assert column.upper is not None
+    assert column.lower is not None
+    width = float(column.upper - column.lower)
+    digits = 0 if column.whole else column.decimals
+    return Column(GAP, "continuous", lower=-width if sign else 0.0, upper=width, digits=digits)
+
+
+def _compositions(homes: Homes) -> Ints:
+    """All numbers of members by place beside the head, shape (C, places - 1)."""
+    others, most = len(homes.places) - 1, homes.household.most - 1
+    repeated = len(homes.places) - homes.once
+    count = sum(
+        math.comb(homes.once - 1, once) * math.comb(most - once + repeated, repeated)
+        for once in range(min(homes.once, most + 1))
+    )
+    if count > MOST_COMPOSITIONS:
+        raise SchemaError(
+            f"household: members by role can be {count:,} combinations, too many for noisy counts; "
+            f"at most {MOST_COMPOSITIONS:,}. Merge roles, or declare fewer members."
+        )
+    ranges = [range(2 if k + 1 < homes.once else most + 1) for k in range(others)]
+    counts = [c for c in itertools.product(*ranges) if sum(c) <= most]
+    if homes.household.role is None:  # places follow each other
+        counts = [c for c in counts if all(a or not b for a, b in itertools.pairwise(c))]
+    return np.array(counts, dtype=np.int64).reshape(len(counts), others)
+
+
+def _family(counts: Sequence[int], once: int) -> tuple[int, ...]:
+    """Coarse type of a household: who is there, and how many of the first repeated place."""
+    repeated = counts[once - 1 :]
+    few = min(repeated[0], KIDS) if repeated else 0
+    return (*counts[: once - 1], few, int(any(repeated[1:])))

@@ -1,0 +1,468 @@
+"""Synthesis of households with their members, from noisy tables of blocks of columns."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from dpbayes.core.arrays import Floats, Ints, Mask
+from dpbayes.core.errors import GuaranteeError, SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
+from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
+from dpbayes.mechanisms.households.layout import COMPOSITION, Block, Layout
+from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
+from dpbayes.mechanisms.marginals.bins import auto_bins
+from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
+from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import FineCounts
+from dpbayes.mechanisms.marginals.levels import ColumnLevels
+from dpbayes.mechanisms.marginals.parts import SCORES, are_scored
+from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
+from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
+from dpbayes.mechanisms.marginals.weighting import in_units
+from dpbayes.mechanisms.tables.cells import Axis, make_axis
+from dpbayes.privacy.accounting import check_delta, stated
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
+from dpbayes.privacy.noise import Noise, StudyNoise
+from dpbayes.schema import Schema
+from dpbayes.schema.households import Members
+from dpbayes.schema.rules import values_of
+
+FEWEST, MOST = 2000, 20_000  # synthetic households that decide what to count next
+AGAIN = 20  # times that households are drawn again which keep not all rules
+REHEARSED = 200  # households that are drawn from no records, to find some that keep the rules
+TOGETHER = (
+    "Of what ties the members of a household together, tables have the number of members by place, "
+    "how far a member's {order} is from the head's or from that of the member before, and each "
+    "other column beside the head's same column. Relations between different columns of two "
+    "members, or of three members, are kept only as far as they follow from these."
+)
+
+
+@dataclass(frozen=True)
+class Households(ModelFreeMechanism):
+    """Whole households: noisy tables of members beside each other, and a model of the tables.
+
+    Households are drawn from the top: how many members there are in each place, the columns of the
+    household and of its head, then the other members given the head or the member before. Members
+    of a block of tables weigh at most 1 together in each household, so that noise does not grow
+    with the number of members. Only counting spends epsilon: any number of data sets costs the
+    same.
+
+    Sensitivity: in each table a household's rows weigh at most 1 together. Added or removed, it
+    moves the table by at most 1 in the L1 and in the L2 norm; changed, by 2 and by sqrt(2), as
+    entries are at or above 0: the norms of ``BudgetSplit``.
+
+    Guarantee: strict, for households with all their members, by composition over the tables; no
+    assumption on the model. A member who is added, removed or changed changes one household.
+
+    Attributes:
+        epsilon, adjacency: as in ``ModelFreeMechanism``, for a household.
+        delta: the delta of (epsilon, delta)-DP, as in ``Marginals``.
+        draw: as in ``Marginals``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> from dpbayes.mechanisms import Households
+        >>> Households(epsilon=1).draw
+        'auto'
+    """
+
+    epsilon: float
+    adjacency: Adjacency | None = None
+    draw: Literal["auto", "mode", "posterior"] = "auto"
+    delta: float = 0.0
+    structured: ClassVar[bool] = True
+    of_households: ClassVar[bool] = True
+    name: ClassVar[str] = "households"
+    summary: ClassVar[str] = "households with members, from noisy tables; strict ε-DP by household"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_delta(self.delta)
+        if self.draw not in ("auto", "mode", "posterior"):
+            raise GuaranteeError(f"draw = {self.draw!r} must be auto, mode or posterior.")
+
+    @property
+    def halves(self) -> bool:
+        return True
+
+    @property
+    def sets_per_output(self) -> int | None:
+        return None
+
+    @property
+    def usual_datasets(self) -> int:
+        return 1 if self.draw == "mode" else SEVERAL
+
+    def rho(self, layout: Layout) -> float | None:
+        """Rho to spend on the tables, for ``adjacency``; None for pure epsilon."""
+        tables = sum(len(block.asked) + len(block.hidden) for block in layout.blocks)
+        return rho_to_spend(self.epsilon, self.delta, self.neighbours, tables)
+
+    def guarantee(self) -> Guarantee:
+        if self.delta:
+            raise GuaranteeError(
+                f"the guarantee at delta = {stated(self.delta)} depends on the columns: call "
+                "claim(schema), or a Synthesizer's guarantee()."
+            )
+        return super().guarantee()
+
+    def claim(self, schema: Schema) -> Guarantee:
+        layout = Layout(schema)
+        rho, claim = self.rho(layout), self._claim(self.loss)
+        if rho is not None:
+            scores = sum(
+                share * SCORES
+                for block, share in zip(layout.blocks, shares_of(layout), strict=True)
+                if block.asked and are_scored(0, len(drawn(block)), len(block.asked))
+            )
+            claim = self._claim(concentrated_loss(rho, self.neighbours, scores))
+            claim = replace(claim, delta=self.delta)
+        assert schema.household is not None
+        return replace(claim, unit="household", members=schema.household.most)
+
+    def check_columns(self, schema: Schema) -> None:
+        if schema.household is None:
+            raise SchemaError(
+                "mechanism 'households' needs a table [household] in the schema, that says which "
+                "rows belong together."
+            )
+        schema.confidential()
+        of_nobody(schema)
+
+    def outlook(self, schema: Schema, rows: int, model: Any) -> Forecast:
+        assert schema.household is not None
+        problem = TOGETHER.format(order=schema.household.order)
+        remedy = "Check what you need by `dpbayes utility`, or on earlier records."
+        return Forecast({}, (ForecastWarning(problem, remedy),))
+
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedHouseholds:
+        return FittedHouseholds(self, schema, schema.homes.of(records), rows)
+
+    def fit(self, task: Task) -> FittedHouseholds:
+        members = task.schema.homes.of(task.records)
+        return FittedHouseholds(self, task.schema, members, task.rows, task.rows_sd)
+
+
+def shares_of(layout: Layout) -> list[float]:
+    """Shares of the budget by block."""
+    parts = np.array([block.part for block in layout.blocks])
+    return [float(share) for share in parts / parts.sum()]
+
+
+def drawn(block: Block) -> list[str]:
+    """Hidden columns that are drawn; a rule computes the others."""
+    computed = computed_by(block.schema)
+    return [name for name in block.hidden if name not in computed]
+
+
+class BlockAxes:
+    """Fine levels of a block's columns.
+
+    Attributes:
+        axes: given columns first.
+        structure: the block's rules on them.
+    """
+
+    def __init__(self, block: Block, weight: float) -> None:
+        names = [*block.given, *drawn(block)]
+        columns = [block.schema[name] for name in names]
+        self.block = block
+        self.axes: tuple[Axis, ...] = tuple(
+            make_axis(c, "" if c.levels else auto_bins(c, weight), None, 1) for c in columns
+        )
+        self.structure = Structure(block.schema, self.axes)
+        self.asked = sorted(tuple(sorted((names.index(a), names.index(b)))) for a, b in block.asked)
+
+    def counts(self, values: dict[str, Floats], weights: Floats) -> FineCounts:
+        """Exact counts of rows with these values. Confidential."""
+        numbers = {name: values[name] for name in self.structure.axes}
+        frame = pd.DataFrame({name: value for name, value in numbers.items()})
+        codes = self.structure.codes(numbers).astype(np.int64)
+        sizes = [axis.size for axis in self.axes]
+        units = in_units(weights) if self.block.several else None
+        return FineCounts(codes, sizes, {}, frame, units)
+
+    def levels(self, given: Ints) -> list[ColumnLevels]:
+        """Levels of the columns, with shares of those that are given.
+
+        Args:
+            given: fine levels of the given columns in synthetic rows, shape (rows, given).
+        """
+        levels = [
+            ColumnLevels.of(axis, None, divisible=not axis.column.public) for axis in self.axes
+        ]
+        for j in range(len(self.block.given)):
+            counts = np.bincount(given[:, j], minlength=levels[j].size)
+            levels[j] = replace(levels[j], shares=counts / max(1, counts.sum()))
+        return levels
+
+
+Answers = tuple[Measurement | None, ...]
+
+
+class FittedHouseholds(ModelFreeFitted[Answers]):
+    """Households coded as fine levels, ready to be counted with noise.
+
+    Attributes:
+        layout: blocks of columns; public.
+        counts: exact counts of each block; nothing else here uses the records.
+        rho: zCDP budget, or None for pure epsilon; public.
+    """
+
+    mechanism: Households
+
+    def __init__(
+        self,
+        mechanism: Households,
+        schema: Schema,
+        members: Members,
+        rows: int,
+        rows_sd: float = 0.0,
+    ) -> None:
+        self.layout = Layout(schema)
+        self.rho = mechanism.rho(self.layout)
+        spent = {} if self.rho is None else {"rho": self.rho}
+        super().__init__(mechanism, schema, spent)
+        weight = rows * mechanism.epsilon
+        self.blocks = [BlockAxes(block, weight) for block in self.layout.blocks]
+        self.counts = []
+        for axes in self.blocks:
+            own = rows_of(self.layout, axes.block, members)
+            self.counts.append(axes.counts(own.values, own.weights))
+        self.rows, self._rows_sd, self._schema = rows, rows_sd, schema
+        self._near: tuple[Answers, dict[int, RowMaker]] | None = None
+
+    def draw_private(self, noise: Noise) -> Answers:
+        moves = MOVES[self.mechanism.neighbours]
+        budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
+        shares, number = shares_of(self.layout), min(max(self.rows, FEWEST), MOST)
+        total: dict[str, float] = {}
+
+        def measure(k: int, levels: Sequence[ColumnLevels], weight: float) -> Measurement:
+            axes, part = self.blocks[k], budget.of(shares[k])
+            if axes.block.several:
+                part = part.weighted(1.0)
+            if not k:
+                first = Measurement.of(self.counts[0], levels, self.rows, part, self._rows_sd)
+                total["n"] = first.n
+                return first
+            n = max(1, round(weight / number * total["n"]))
+            return Measurement.of(self.counts[k], levels, n, part, 0.0, axes.asked)
+
+        # The seed is fixed: what is counted next is a function of the noisy counts alone.
+        draft = _Draft(self, measure, np.random.default_rng(1), drawing=False)
+        draft.members(number)
+        return tuple(draft.answers.get(k) for k in range(len(self.blocks)))
+
+    def for_datasets(self, datasets: int) -> FittedHouseholds:
+        if self.mechanism.draw != "auto":
+            return self
+        fitted, draw = copy.copy(self), "mode" if datasets == 1 else "posterior"
+        fitted.mechanism = replace(self.mechanism, draw=draw)  # type: ignore[arg-type]
+        fitted.settings = {**self.settings, "draw": draw}
+        return fitted
+
+    def told(self, output: Answers) -> dict[str, int | float]:
+        assert output[0] is not None
+        return {"estimated_records": output[0].n} if output[0].n_sd else {}
+
+    def synthetic(self, output: Answers, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        draft = _Draft(self, output, rng, drawing=self.mechanism.draw == "posterior")
+        members, dead = draft.members(rows)
+        for _ in range(AGAIN):
+            if not dead.any():
+                break
+            again, lost = draft.members(int(dead.sum()))
+            members, dead = replaced(members, dead, again, lost)
+        if dead.any():
+            spare = chosen(members, np.flatnonzero(~dead)) if not dead.all() else self._spare
+            take = rng.integers(spare.count, size=int(dead.sum()))
+            members, dead = replaced(members, dead, chosen(spare, take), np.zeros(len(take), bool))
+        return self._frame(members, rng)
+
+    @cached_property
+    def _spare(self) -> Members:
+        return of_nobody(self._schema)
+
+    def _frame(self, members: Members, rng: np.random.Generator) -> pd.DataFrame:
+        """Rows of members, household by household, in random order."""
+        homes = self.layout.homes
+        numbers = rng.permutation(members.count) + 1
+        rows = np.lexsort((rng.random(len(members.home)), numbers[members.home]))
+        frame: dict[str, Any] = {homes.household.id: numbers[members.home][rows]}
+        for name, column in self._schema.columns.items():
+            if name == homes.household.role:
+                frame[name] = np.array(homes.places, dtype=object)[members.place[rows]]
+                continue
+            shared = name in homes.shared
+            values = members.households[name][members.home] if shared else members.members[name]
+            typed = values_of(column, values[rows])
+            frame[name] = (typed.astype(object) if column.levels else typed).array
+        return pd.DataFrame(frame)
+
+
+def of_nobody(schema: Schema) -> Members:
+    """Households drawn from no record, that keep the rules; SchemaError if there are none."""
+    return _of_nobody(json.dumps(schema.to_dict(), default=str))
+
+
+@functools.lru_cache(maxsize=8)  # a synthesizer is made several times before it is used
+def _of_nobody(plain: str) -> Members:
+    schema = Schema.from_dict(json.loads(plain))
+    nobody = empty_members(Layout(schema), np.empty(0, dtype=np.int64))
+    fitted = FittedHouseholds(Households(1.0), schema, nobody, REHEARSED)
+    answers = fitted.draw_private(StudyNoise(1))
+    members, dead = _Draft(fitted, answers, np.random.default_rng(1), drawing=True).members(
+        REHEARSED
+    )
+    if dead.all():
+        raise SchemaError(
+            "no household was found that keeps the rules of the schema, within and between "
+            "members: they may exclude every one."
+        )
+    return chosen(members, np.flatnonzero(~dead))
+
+
+class _Draft:
+    """Households that are drawn block by block.
+
+    Args:
+        fitted: the blocks.
+        answers: noisy counts of each block; or a function that counts a block, by its number, its
+            levels and the weight of its synthetic rows, when it is reached.
+        rng: draws the rows, and shares and relations if ``drawing`` them from their posterior.
+    """
+
+    def __init__(
+        self,
+        fitted: FittedHouseholds,
+        answers: Answers | Callable[[int, Sequence[ColumnLevels], float], Measurement],
+        rng: np.random.Generator,
+        *,
+        drawing: bool,
+    ) -> None:
+        self._fitted, self._rng, self._drawing = fitted, rng, drawing
+        self._measure = answers if callable(answers) else None
+        self.answers: dict[int, Measurement] = {}
+        if not callable(answers):
+            self.answers = {k: a for k, a in enumerate(answers) if a is not None}
+        self._makers: dict[int, RowMaker] = {}
+
+    def members(self, households: int) -> tuple[Members, Mask]:
+        """Draw households; return their members, and a mask of households that break a rule."""
+        layout, dead = self._fitted.layout, np.zeros(households, dtype=bool)
+        values, _ = self._drawn(0, {}, households, np.ones(households))
+        members = empty_members(layout, values[COMPOSITION].astype(np.int64))
+        for k, block in enumerate(layout.blocks[1:], start=1):
+            rows = rows_of(layout, block, members, given=True)
+            if not len(rows.index):
+                continue
+            if block.turn in ("later", "each"):
+                self._chain(k, members, dead)
+                continue
+            values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights)
+            put(layout.homes, members, rows.index, values)
+            dead[members.home[rows.index[lost]]] = True
+        return members, dead
+
+    def _chain(self, k: int, members: Members, dead: Mask) -> None:
+        """Draw members one after the other, each given the one before.
+
+        A relation is fitted to rows, but rows have the values of members before only once these are
+        drawn: the first pass is drawn by a relation that was fitted to the first members alone.
+        """
+        layout = self._fitted.layout
+        block = layout.blocks[k]
+        last = int(members.turn[rows_of(layout, block, members, given=True).index].max())
+        for turn_pass in range(1 if k in self._makers else 2):
+            if turn_pass:
+                rows = rows_of(layout, block, members, given=True)
+                self._makers.pop(k)
+                self._drawn(k, rows.values, len(rows.index), rows.weights)
+            for turn in range(last + 1):
+                rows = rows_of(layout, block, members, turn, given=True)
+                if not len(rows.index):
+                    continue
+                values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights)
+                put(layout.homes, members, rows.index, values)
+                dead[members.home[rows.index[lost]]] = True
+
+    def _drawn(
+        self, k: int, given: dict[str, Floats], count: int, weights: Floats
+    ) -> tuple[dict[str, Floats], Mask]:
+        """Draw the hidden columns of rows; return their values, and a mask of rows without any."""
+        axes = self._fitted.blocks[k]
+        codes = self._codes(axes, given, count)
+        if k not in self.answers:
+            assert self._measure is not None
+            levels = axes.levels(codes)
+            self.answers[k] = self._measure(k, levels, float(weights.sum()))
+        if k not in self._makers:
+            self._makers[k] = self._maker(k)
+            if axes.block.several and len(set(weights.tolist())) > 1:
+                chances = weights / weights.sum()
+                rows = self._rng.choice(count, count, p=chances)
+                self._made(k, {n: v[rows] for n, v in given.items()}, codes[rows], count)
+        return self._made(k, given, codes, count)
+
+    def _codes(self, axes: BlockAxes, given: dict[str, Floats], count: int) -> Ints:
+        if not axes.block.given:
+            return np.empty((0, 0), dtype=np.int64)
+        columns = axes.axes[: len(axes.block.given)]
+        return Structure(axes.block.schema, columns).codes(given).astype(np.int64)
+
+    def _maker(self, k: int) -> RowMaker:
+        measured = self.answers[k]
+        order = [*range(len(self._fitted.blocks[k].block.given))]
+        hidden = range(len(order), len(measured.columns))
+        order += sorted(hidden, key=lambda j: (measured.groups[j].size, measured.columns[j].size))
+        return RowMaker(measured, order, self._rng, self._drawing, True, None)
+
+    def _made(
+        self, k: int, given: dict[str, Floats], codes: Ints, count: int
+    ) -> tuple[dict[str, Floats], Mask]:
+        block, maker = self._fitted.blocks[k].block, self._makers[k]
+        walk = Walk(Structure(block.schema, maker.measured.axes), count, given)
+        synthetic_codes(maker, count, codes, walk=walk, spare=None)
+        values = walk.known()
+        return {name: values[name] for name in block.hidden}, walk.dead
+
+
+def chosen(members: Members, households: Ints) -> Members:
+    """Copies of some households, in this order."""
+    sizes = np.bincount(members.home, minlength=members.count)
+    starts = np.r_[0, np.cumsum(sizes)[:-1]]
+    take = sizes[households]
+    inside = np.arange(take.sum()) - np.repeat(np.cumsum(take) - take, take)
+    rows = np.repeat(starts[households], take) + inside
+    return Members(
+        {name: value[households] for name, value in members.households.items()},
+        {name: value[rows] for name, value in members.members.items()},
+        np.repeat(np.arange(len(households)), take).astype(np.int64),
+        members.place[rows],
+    )
+
+
+def replaced(members: Members, dead: Mask, others: Members, lost: Mask) -> tuple[Members, Mask]:
+    """Put other households in the place of dead ones; return a mask of those still dead."""
+    both = Members(
+        {n: np.append(v, others.households[n]) for n, v in members.households.items()},
+        {n: np.append(v, others.members[n]) for n, v in members.members.items()},
+        np.append(members.home, others.home + members.count),
+        np.append(members.place, others.place),
+    )
+    take = np.arange(members.count)
+    take[dead] = members.count + np.arange(int(dead.sum()))
+    still = dead.copy()
+    still[dead] = lost
+    return chosen(both, take), still

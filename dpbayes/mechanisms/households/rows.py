@@ -1,0 +1,131 @@
+"""Rows of a block: those of members, with values of the head and of the member before.
+
+The same code reads confidential members and members that are being synthesised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.mechanisms.households.layout import (
+    BEFORE,
+    COMPOSITION,
+    FAMILY,
+    GAP,
+    PLACE,
+    Block,
+    Layout,
+)
+from dpbayes.schema.households import Homes, Members
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Members that a block is about. Confidential, if the members are.
+
+    Attributes:
+        index: their numbers, shape (rows,).
+        values: values of the block's columns that are known, shape (rows,) each.
+        weights: what a row counts as, shape (rows,): at most 1 together in a household.
+    """
+
+    index: Ints
+    values: dict[str, Floats]
+    weights: Floats
+
+
+def rows_of(
+    layout: Layout, block: Block, members: Members, turn: int | None = None, *, given: bool = False
+) -> BlockRows:
+    """Rows of a block.
+
+    Args:
+        turn: only rows of members with so many before them in their place; None for all.
+        given: only the values of columns that are given.
+    """
+    mask = np.isin(members.place, block.places)
+    if block.turn == "first":
+        mask &= members.turn == 0
+    elif block.turn == "later":
+        mask &= members.turn > 0
+    home = members.home[mask]
+    weights = np.ones(len(home))
+    if block.several:
+        weights = 1.0 / np.bincount(home, minlength=members.count)[home]
+    index = np.flatnonzero(mask)
+    if turn is not None:
+        at = members.turn[index] == turn
+        index, weights = index[at], weights[at]
+    names = block.given if given else (*block.given, *block.hidden)
+    values = {name: _value(layout, block, members, index, name) for name in names}
+    return BlockRows(index, values, weights)
+
+
+def _value(layout: Layout, block: Block, members: Members, index: Ints, name: str) -> Floats:
+    """Values of a column of a block in some members' rows, as numbers."""
+    homes, home = layout.homes, members.home[index]
+    if name in homes.own:
+        return members.members[name][index]
+    if name in homes.shared:
+        return members.households[name][home]
+    if name == homes.household.role:
+        levels = [str(level) for level in layout.schema[name].levels]
+        codes = np.array([levels.index(place) for place in homes.places], dtype=float)
+        return np.asarray(codes[members.place[index]])
+    if name == PLACE:
+        return np.searchsorted(block.places, members.place[index]).astype(float)
+    if name in (COMPOSITION, FAMILY):
+        composition = composition_of(layout, members)
+        numbers = composition if name == COMPOSITION else layout.families[composition]
+        return np.asarray(numbers[home], dtype=float)
+    order = members.members[homes.household.order]
+    if name == BEFORE:
+        return order[np.maximum(index - 1, 0)]
+    if name == GAP:
+        before = index - 1 if block.turn in ("later", "each") else _heads(members)[home]
+        return np.asarray(order[before] - order[index])
+    return members.members[name.removeprefix(f"{homes.places[0]}.")][_heads(members)[home]]
+
+
+def _heads(members: Members) -> Ints:
+    """Number of the head of each household, shape (households,)."""
+    heads = np.zeros(members.count, dtype=np.int64)
+    rows = np.flatnonzero(members.place == 0)
+    heads[members.home[rows]] = rows
+    return heads
+
+
+def composition_of(layout: Layout, members: Members) -> Ints:
+    """Number of each household's composition, shape (households,)."""
+    places = len(layout.homes.places)
+    cells = members.home * places + members.place
+    counts = np.bincount(cells, minlength=members.count * places).reshape(-1, places)[:, 1:]
+    known = {tuple(row): k for k, row in enumerate(layout.compositions.tolist())}
+    return np.array([known[tuple(row)] for row in counts.tolist()], dtype=np.int64)
+
+
+def empty_members(layout: Layout, compositions: Ints) -> Members:
+    """Members of households of these compositions, whose values are still missing."""
+    homes = layout.homes
+    counts = np.column_stack([np.ones(len(compositions), int), layout.compositions[compositions]])
+    places = len(homes.places)
+    home = np.repeat(np.arange(len(counts)), counts.sum(axis=1))
+    place = np.repeat(np.tile(np.arange(places), len(counts)), counts.ravel())
+    shared = {name: np.full(len(counts), np.nan) for name in homes.shared}
+    own = {name: np.full(len(home), np.nan) for name in homes.own}
+    return Members(shared, own, home.astype(np.int64), place.astype(np.int64))
+
+
+def put(homes: Homes, members: Members, index: Ints, values: dict[str, Floats]) -> None:
+    """Write drawn values into members, or into their households."""
+    for name, value in values.items():
+        if name in homes.own:
+            column = homes.own[name]
+            # In a household that breaks a rule, anything may have been drawn.
+            ends = (None, None) if column.levels else (column.lower, column.upper)
+            members.members[name][index] = np.clip(value, *ends) if ends[1] is not None else value
+        elif name in homes.shared:
+            members.households[name][members.home[index]] = value

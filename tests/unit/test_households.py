@@ -1,0 +1,227 @@
+"""Households: what is declared, what is checked, and what is drawn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.mechanisms import MECHANISMS, Households
+from dpbayes.mechanisms.households.layout import COMPOSITION, GAP, Layout
+from dpbayes.mechanisms.households.rows import rows_of
+from dpbayes.publication.account import OF_HOUSEHOLDS
+from tests.households import TREE, people, schema
+
+
+def changed(**changes):
+    return {"household": {**TREE["household"], **changes}}
+
+
+def without(*keys):
+    return {"household": {k: v for k, v in TREE["household"].items() if k not in keys}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (without("order"), "must name the identifier, the most members and the column"),
+        (changed(extra=1), "household = .* must name"),
+        (changed(most=1), "most = 1 must be a whole number from 2 to 30"),
+        (changed(most=True), "most = True must be"),
+        (changed(id="income"), "'income' must be declared with type = \"identifier\""),
+        (changed(order="ages"), "order names 'ages', which is not declared .did you mean 'age'"),
+        (changed(order="language"), "order = 'language' must be a continuous column or a count"),
+        (changed(order="income"), "'income' differs by member"),
+        (changed(columns=["age"]), "'age' differs by member"),
+        (changed(columns="income"), "household: columns"),
+        (changed(role="hours"), "role = 'hours' must be a column with levels"),
+        (without("once"), "a `role` needs `once`"),
+        (without("role"), "`once` needs a `role`"),
+        (changed(once=["heads"]), "once names 'heads', which is no level of 'role'.*'head'"),
+        (changed(rules=["child.age > partner.age"]), "must be about the head, members of one"),
+        (changed(rules=["income > 3"]), "must be about the head, members of one"),
+        (changed(rules=["head.agee > 3"]), "is not declared"),
+        (changed(rules=[3]), "rules"),
+        (changed(most=30, once=["head"]), "members by role can be .* combinations"),
+        ({"cluster": {"column": "hh", "most": 5}}, "cluster cannot stand beside it"),
+        ({"keep": ["age ~ hours"]}, "keep cannot stand beside it"),
+    ],
+)
+def test_declarations_that_are_refused(changes, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Synthesizer(schema(**changes), Households(1.0))
+
+
+def test_a_public_column_is_refused():
+    columns = {**TREE["columns"], "city": {**TREE["columns"]["city"], "public": True}}
+    with pytest.raises(dpb.SchemaError, match="the public column 'city' cannot stand beside it"):
+        schema(columns=columns)
+
+
+def test_a_schema_file_is_read_back(tmp_path):
+    schema().to_toml(tmp_path / "s.toml")
+    assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema()
+
+
+def test_other_mechanisms_and_models_say_what_to_take():
+    with pytest.raises(dpb.SchemaError, match="'marginals' takes each row for a record"):
+        dpb.Synthesizer(schema(), dpb.Marginals(1.0))
+    plain = dpb.Schema.from_dict({"columns": {"age": TREE["columns"]["age"]}})
+    with pytest.raises(dpb.SchemaError, match=r"needs a table \[household\]"):
+        dpb.Synthesizer(plain, Households(1.0))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t.assign(role=t["role"].replace("head", "other")), "60 households have no"),
+        (lambda t: t.assign(role=t["role"].replace("child", "partner")), "several members whose"),
+        (lambda t: t.assign(income=np.arange(len(t)) % 200), "members that differ in 'income'"),
+        (lambda t: t.assign(age=t["age"].where(t["role"] != "child", 90)), "break the rule"),
+        (lambda t: t.assign(hh="h1"), "have more than the declared 5 records"),
+        (lambda t: t.assign(hh=t["hh"].where(t["hh"] != "h1")), "rows have no identifier"),
+        (lambda t: t.drop(columns="hh"), "'hh' of the schema's household is not in the data"),
+    ],
+)
+def test_records_that_are_no_such_households(edit, message):
+    synthesizer = dpb.Synthesizer(schema(), Households(1.0))
+    with pytest.raises(dpb.DataError, match=message):
+        synthesizer.fit(edit(people(60)))
+
+
+def test_identifiers_that_look_alike_are_one_household():
+    table = people(30)
+    twice = table.assign(hh=[f"{name} " if k % 2 else name for k, name in enumerate(table["hh"])])
+    assert schema().units(schema().validate(twice)) == 30
+
+
+def test_rows_of_a_household_weigh_at_most_one_in_every_block():
+    layout = Layout(schema())
+    members = layout.homes.of(schema().validate(people(200)))
+    assert len(layout.blocks) == 9  # how many, who, and five orders and two rests of others
+    for block in layout.blocks:
+        rows = rows_of(layout, block, members)
+        together = np.bincount(members.home[rows.index], rows.weights, members.count)
+        assert together.max() == pytest.approx(1 if len(rows.index) else 0)
+        assert block.several or rows.weights.min() == 1
+
+
+def test_values_beside_members_by_hand():
+    table = pd.DataFrame(
+        {
+            "hh": ["x", "y", "x", "x", "x"],
+            "role": ["child", "head", "head", "child", "partner"],
+            "income": [5, 7, 5, 5, 5],
+            "city": ["no", "yes", "no", "no", "no"],
+            "age": [3, 80, 40, 9, 43],
+            "language": list("abcab"),
+            "hours": [0, 0, 20, 0, 0],
+        }
+    )
+    layout = Layout(schema())
+    members = layout.homes.of(schema().validate(table))
+    assert members.members["age"].tolist() == [40, 43, 9, 3, 80]
+    assert members.turn.tolist() == [0, 0, 0, 1, 0]
+    by_turn = {(b.places, b.turn, GAP in b.hidden): b for b in layout.blocks}
+    partner = rows_of(layout, by_turn[(1,), "all", True], members).values
+    assert (partner["head.age"].tolist(), partner[GAP].tolist()) == ([40], [-3])
+    later = rows_of(layout, by_turn[(2,), "later", True], members).values
+    assert (later["(before)"].tolist(), later[GAP].tolist()) == ([9], [6])
+    rest = rows_of(layout, by_turn[(2, 3), "all", False], members)
+    assert rest.weights.tolist() == [0.5, 0.5]
+    assert rest.values["head.language"].tolist() == [2, 2]
+    numbers = rows_of(layout, layout.blocks[0], members).values[COMPOSITION].astype(int)
+    counts = layout.compositions[numbers]
+    assert counts.tolist() == [[1, 2, 0], [0, 0, 0]]
+
+
+def test_compositions_are_all_that_are_possible():
+    layout = Layout(schema())
+    assert len(layout.compositions) == 15 + 10  # without and with a partner, of up to five
+    assert len(set(map(tuple, layout.compositions.tolist()))) == 25
+    assert layout.families.max() + 1 == 2 * 3 * 2
+    by_order = Layout(schema(**without("role", "once", "rules")))
+    assert by_order.compositions.tolist() == [[0, 0], [1, 0], [1, 1], [1, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("role", [True, False])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_synthetic_households_keep_all_rules(role, delta):
+    declared = schema() if role else schema(**without("role", "once", "rules"))
+    if not role:
+        columns = {k: v for k, v in TREE["columns"].items() if k != "role"}
+        declared = schema(**without("role", "once", "rules"), columns=columns)
+    fit = dpb.Synthesizer(declared, Households(2.0, delta=delta)).fit(people(400))
+    release = fit.sample(2, seed=1)
+    for data in release.datasets:
+        assert next(iter(data)) == "hh"
+        assert declared.units(data) == fit.task.rows
+        declared.check_identifiers(data)
+        declared.validate(data)  # households, rules, and rules between members
+        assert (data["hh"].ne(data["hh"].shift()).sum()) == fit.task.rows  # together
+    assert release.guarantee.lines()[0] == (
+        f"ε = 2 when one household of up to 5 members is added or removed (δ = {delta:g})."
+    )
+
+
+def test_no_household_keeps_the_rules():
+    rules = ["head.age - child.age >= 14", "head.age <= 10"]
+    young = [*rules, "head.age >= 11"]
+    with pytest.raises(dpb.SchemaError, match="no household was found that keeps the rules"):
+        dpb.Synthesizer(schema(**changed(rules=young)), Households(1.0))
+
+
+def test_households_that_break_a_rule_are_drawn_again():
+    """A head of 16 cannot have a child, which the head's own columns do not know."""
+    declared = schema(**changed(rules=["head.age - child.age >= 40", "head.age >= 16"]))
+    table = people(300)
+    head = table[table["role"] == "head"].set_index("hh")["age"]
+    apart = head.reindex(table["hh"]).to_numpy() - table["age"]
+    table = table[(table["role"] != "child") | (apart >= 40)]
+    fit = dpb.Synthesizer(declared, Households(5.0)).fit(table)
+    data = fit.sample(1, seed=2).datasets[0]
+    declared.validate(data)
+    assert declared.units(data) == fit.task.rows
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_households(count):
+    table = people(2)
+    table = table[table["hh"].isin([f"h{number}" for number in range(count)])]
+    fit = dpb.Synthesizer(schema(rows=50), Households(1.0)).fit(table)
+    assert schema().units(fit.sample(1, seed=1).datasets[0]) == 50
+
+
+def test_a_release_is_the_same_whatever_the_order_of_rows_and_names():
+    def drawn(table):
+        synthesizer = dpb.Synthesizer(
+            schema(rows=100), Households(1.0), settings=dpb.SamplerSettings(seed=3)
+        )
+        return synthesizer.fit(table).sample(1, seed=3).datasets[0]
+
+    table = people(100)
+    other = table.sample(frac=1, random_state=1).assign(hh=lambda t: "x" + t["hh"])
+    pd.testing.assert_frame_equal(drawn(table), drawn(other))
+
+
+def test_the_ledger_knows_which_mechanism_is_of_households():
+    assert [name for name, kind in MECHANISMS.items() if kind.of_households] == [OF_HOUSEHOLDS]
+
+
+def test_families_and_sizes_are_kept_at_a_large_epsilon():
+    """At ε = 40 noise is small: shares of households by size, and partners' ages, are near."""
+    table, declared = people(1500), schema(rows=1500)
+    data = dpb.Synthesizer(declared, Households(40.0)).fit(table).sample(1, seed=4).datasets[0]
+
+    def facts(t):
+        sizes = t.groupby("hh").size().value_counts(normalize=True).reindex(range(1, 6)).fillna(0)
+        heads = t[t["role"] == "head"].set_index("hh")
+        partners = t[t["role"] == "partner"].set_index("hh")
+        apart = partners["age"] - heads["age"].reindex(partners.index)
+        language = (partners["language"] == heads["language"].reindex(partners.index)).mean()
+        return sizes, apart.mean(), apart.std(), language
+
+    own, made = facts(table), facts(data)
+    assert np.abs(own[0] - made[0]).sum() < 0.05
+    assert abs(own[1] - made[1]) < 1
+    assert 0.7 < made[2] / own[2] < 1.5
+    assert made[3] > 0.8  # .93 in the records; .45 for two people of different households
