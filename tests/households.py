@@ -29,6 +29,9 @@ TREE = {
 }
 
 
+NAMES = ["hh", *(name for name in TREE["columns"] if name != "hh")]
+
+
 def schema(**changes):
     """The schema of the households; ``changes`` replace entries of its tree."""
     return dpb.Schema.from_dict({**TREE, **changes})
@@ -55,5 +58,12 @@ def people(households, seed=1):
             spoken = language if same else rng.choice(["a", "b", "c"])
             hours = int(rng.integers(1, 60)) if own >= 15 and rng.random() < 0.6 else 0
             rows.append((f"h{number}", role, income, city, own, spoken, hours))
-    frame = pd.DataFrame(rows, columns=["hh", *(c for c in TREE["columns"] if c != "hh")])
+    frame = pd.DataFrame(rows, columns=NAMES)
     return frame.iloc[rng.permutation(len(frame))].reset_index(drop=True)
+
+
+def with_all_places(households):
+    """The same, and a household that has somebody in every place."""
+    members = [("head", 50), ("partner", 49), ("child", 20), ("child", 9), ("other", 80)]
+    rows = [("x", role, 60.0, "yes", age, "a", 0) for role, age in members]
+    return pd.concat([people(households), pd.DataFrame(rows, columns=NAMES)], ignore_index=True)

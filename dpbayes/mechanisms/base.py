@@ -364,12 +364,7 @@ class Mechanism(ABC, Generic[F_co]):
                 "take mechanism marginals, or take keep out of the schema."
             )
         if schema.household is not None and not self.of_households:
-            raise SchemaError(
-                f"household: mechanism {self.name!r} takes each row for a record. Take mechanism "
-                'households; or declare {column = "%s", most = %d} as [cluster] in place of '
-                "[household], and what ties members together is lost."
-                % (schema.household.id, schema.household.most)
-            )
+            raise SchemaError(f"mechanism {self.name!r} {schema.household.not_by_rows()}")
         if schema.survey is not None:
             public = any(column.public for column in schema.columns.values())
             schema.survey.check_use(self.name, self.weighs, public)

@@ -45,8 +45,8 @@ class Population:
         if reference is None:
             if schema.household is not None:
                 raise SchemaError(
-                    "household: households cannot be made up. Give public or earlier ones "
-                    "(--reference FILE)."
+                    "household: households cannot be made up. Give public or earlier ones, as "
+                    "`reference`."
                 )
             return cls(plain)
         replace(plain, rows=PUBLIC).validate(reference)

@@ -91,6 +91,14 @@ class Household:
             )
         return cls(**value)
 
+    def not_by_rows(self) -> str:
+        """Say why a mechanism that takes each row for a record is refused, and what to do."""
+        return (
+            "takes each row for a record, and the schema has households. Take mechanism "
+            f"households; or declare [cluster] in their place, with column = {self.id!r} and "
+            f"most = {self.most}, and what ties members together is lost."
+        )
+
     def to_plain(self) -> dict[str, Any]:
         """Plain mapping that ``parse`` reads back."""
         entry = {field.name: getattr(self, field.name) for field in fields(self)}

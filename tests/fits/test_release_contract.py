@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
+from dpbayes.mechanisms import MECHANISMS, Households, ModelFreeMechanism
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 from dpbayes.privacy.accounting import stated
+from tests import households
 
 N = 60
 COLUMNS = {
@@ -26,7 +27,9 @@ def columns(*names, public=True):
     return dpb.Schema.from_dict({"rows": "public", "columns": chosen})
 
 
-def records():
+def records(schema=None):
+    if schema is not None and schema.household is not None:
+        return households.people(N)
     rng = np.random.default_rng(5)
     return pd.DataFrame(
         {
@@ -41,6 +44,7 @@ def records():
 ALL = columns("sex", "kids", "income")
 BARE = columns("sex", "kids", "income", public=False)
 SEX = columns("sex", public=False)
+HOMES = households.schema(rows="public")
 PURE = [
     (dpb.Laplace(1.0, bins="log"), ALL),
     (dpb.Laplace(1.0, out_of_range="truncate"), SEX),
@@ -54,6 +58,8 @@ PURE = [
     (dpb.Marginals(1.0), ALL),
     (dpb.Marginals(1.0, draw="posterior"), BARE),
     (dpb.Marginals(1.0, "substitution", delta=1e-2), ALL),
+    (Households(1.0), HOMES),
+    (Households(1.0, "substitution", draw="posterior", delta=1e-3), HOMES),
     (dpb.Pegs(40.0, bins=3), ALL),
     (dpb.Pegs(0.5, of="record", records=N, bins=3, keys="schema", block=7), BARE),
     (dpb.Pegs(20.0, keys={"sex": ["region"]}), columns("sex")),
@@ -111,11 +117,12 @@ def check_release(fit, schema, seed):
     release = fit.sample(4, accept="none", seed=seed)
     claim = release.guarantee
     assert len(release.datasets) == 4
-    original = schema.validate(records())
+    original = schema.validate(records(schema))
+    home = [] if schema.household is None else [schema.household.id]
     for data in release.datasets:
-        assert list(data.columns) == list(schema.columns)
-        assert len(data) == N
-        assert list(data.index) == list(range(N))
+        assert list(data.columns) == [*home, *schema.columns]
+        assert schema.units(data) == N
+        assert list(data.index) == list(range(len(data)))
         schema.validate(data)  # levels and bounds hold
         for name, column in schema.columns.items():
             if column.public:
@@ -159,7 +166,7 @@ def test_stan_mechanisms(stan_fit, mechanism):
     ("mechanism", "schema"), PURE, ids=lambda v: getattr(v, "name", None) or "schema"
 )
 def test_mechanisms_without_a_model(mechanism, schema):
-    fit = dpb.Synthesizer(schema, mechanism).fit(records())
+    fit = dpb.Synthesizer(schema, mechanism).fit(records(schema))
     assert type(fit) is dpb.Fit
     study = check_release(fit, schema, seed=2)
     for a, b in zip(study.datasets, fit.sample(4, accept="none", seed=2).datasets, strict=True):

@@ -15,7 +15,10 @@ import numpy as np
 import dpbayes as dpb
 from dpbayes.engines import alike
 from dpbayes.engines.draws import make_draws, stacked
+from dpbayes.mechanisms.households import mechanism as homes
+from dpbayes.mechanisms.households import rows as household_rows
 from dpbayes.mechanisms.marginals import analyses, budget, counting, parts
+from dpbayes.mechanisms.marginals.counting import Measurement
 from dpbayes.mechanisms.marginals.mechanism import FittedMarginals
 from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
@@ -585,6 +588,30 @@ def exact_order(monkeypatch):
         return keys.mutual_information(layout, tables)
 
     monkeypatch.setattr(samplers, "noisy_information", information)
+
+
+# Of households.
+
+
+def whole_members(monkeypatch):
+    rows_of = household_rows.rows_of
+
+    def whole(*given, **more):
+        found = rows_of(*given, **more)
+        return replace(found, weights=np.ones_like(found.weights))
+
+    monkeypatch.setattr(homes, "rows_of", whole)
+
+
+def exact_compositions(monkeypatch):
+    of = Measurement.of
+
+    def exact(counts, columns, n, budget, *given):
+        if len(columns) == 1:
+            budget = replace(budget, noise=SILENT)
+        return of(counts, columns, n, budget, *given)
+
+    monkeypatch.setattr(Measurement, "of", staticmethod(exact))
 
 
 # Of models for modips.

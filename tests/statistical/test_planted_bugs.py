@@ -18,8 +18,9 @@ import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.evaluate import audit as auditing
 from dpbayes.evaluate.exact import NEIGHBOURS, UNSEEN, audit_exact, share
-from dpbayes.mechanisms import MECHANISMS
+from dpbayes.mechanisms import MECHANISMS, Households
 from dpbayes.privacy.guarantee import ADJACENCIES
+from tests import households
 from tests.statistical import plants
 
 pytestmark = pytest.mark.statistical
@@ -131,6 +132,7 @@ AGES = table(200, 200, age=({"type": "count", "upper": 30}, 3), ill=(ILL, 0), go
 # At ε = 50 a part of a bin needs one record or so: one more in a wide bin makes one more part.
 DIVIDED = table(60, 60, days=({"type": "count", "upper": 5000}, 4650), ill=(ILL, 0))
 # Columns of which two follow from the first, in an order that few groups cannot keep.
+HOMES = households.schema(rows=40), households.with_all_places(39)
 MIXED = table(1000, 1000, **{name: ({"type": "count", "upper": 40}, 0) for name in "abc"})
 MIXED[1]["a"] = np.arange(1000) % 41
 MIXED[1]["b"], MIXED[1]["c"] = 7 * MIXED[1]["a"] % 41, 16 * MIXED[1]["a"] % 41
@@ -271,6 +273,12 @@ OF_TABLES = {
     "linear regression at half its sensitivity": TableBug(
         "x x' moves as x y does", plants.half_linear, dpb.Modips(1, "sequential"), LOW
     ),
+    "members who each count as one household": TableBug(
+        "two children move a table by 2", plants.whole_members, Households(1), HOMES
+    ),
+    "composition of households without noise": TableBug(
+        "it is a table like others", plants.exact_compositions, Households(1), HOMES
+    ),
     "logistic regression at a quarter of it": TableBug(
         "a gradient has norm 1", plants.quarter_logistic, dpb.Modips(1, "sequential"), PAIR
     ),
@@ -309,6 +317,8 @@ SHORT = {
     "pegs, order": (dpb.Pegs(1, m=1, share=0.95), TIED),
     "pegs-rs": (dpb.PegsReset(1, keys="schema"), PAIR),
     "marginal-bootstrap": (dpb.MarginalBootstrap(1), ONE),
+    "households": (Households(1), HOMES),
+    "households, δ": (Households(1, delta=1e-3), HOMES),
 }
 
 
@@ -531,6 +541,8 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "marginals": (dpb.Marginals, ANY + " gone", {}),
     "measured, δ": (dpb.Marginals, ANY + " gone", {"delta": 1e-3}),
     "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
+    "households": (Households, "households", {}),
+    "households, δ": (Households, "households", {"delta": 1e-3}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (
         dpb.Modips, ["ill"], {"model": "bernoulli", "out_of_range": "truncate"}),
@@ -554,6 +566,9 @@ SEEDS = 6
 
 def random_table(columns, rng):
     """A schema and records: 1 to 40 of them, alike or not, beside any number of rows."""
+    if columns == "households":
+        rows = [6, 50, {"noisy": 0.1}][rng.integers(3)]
+        return households.schema(rows=rows), households.people(int(rng.integers(1, 41)), rng)
     if isinstance(columns, str):
         every = columns.split()
         some = rng.permutation(every)[: rng.integers(1, len(every) + 1)].tolist()

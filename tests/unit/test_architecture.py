@@ -42,7 +42,7 @@ ROOMS = [
     ["base", "forecast", "predictive", "survival"],
     ["posterior", "tables"],
     ["marginals", "modips", "pegs"],
-    ["score"],
+    ["score", "households"],
     ["options", "__init__"],
 ]
 ROOM = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}

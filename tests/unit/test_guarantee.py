@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, get_mechanism
+from dpbayes.mechanisms import MECHANISMS, Households, PosteriorMechanism, get_mechanism
 from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, stated, total, zcdp_epsilon
 from dpbayes.privacy.guarantee import (
@@ -24,7 +24,7 @@ SET = (
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
     dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
-    dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Marginals(5),
+    dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Marginals(5), Households(5),
     dpb.Score(5),
 )  # fmt: skip
 ALL = [mechanism.protecting("add-remove") for mechanism in SET]
@@ -41,7 +41,7 @@ def test_which_mechanisms_are_strict():
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
         "beta-binomial-mr", "modips", "modips-choice", "pegs", "pegs-rs", "pmi",
-        "marginal-bootstrap", "marginals", "score",
+        "marginal-bootstrap", "marginals", "households", "score",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
@@ -75,7 +75,7 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
     assert (tree["epsilon"] is None) == math.isinf(claim.epsilon)
     assert {f.name for f in fields(claim)} == {
         "mechanism", "each", "basis", "more", "draw", "once", "adjacency", "weights", "once_for",
-        "datasets", "nested", "delta", "rows", "parts", "cluster", "guessed",
+        "datasets", "nested", "delta", "rows", "parts", "cluster", "unit", "members", "guessed",
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ Turn = Literal["all", "first", "later", "each"]
 
 
 @dataclass(frozen=True)
-class Block:
+class ColumnBlock:
     """Columns that are drawn together, given columns drawn before.
 
     Attributes:
@@ -99,9 +99,9 @@ class Layout:
     def _order(self) -> str:
         return self.homes.household.order
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[ColumnBlock]:
         composition = _levels(COMPOSITION, len(self.compositions))
-        yield Block((0,), "all", False, Schema({COMPOSITION: composition}), ())
+        yield ColumnBlock((0,), "all", False, Schema({COMPOSITION: composition}), ())
         homes, head = self.homes, self.homes.places[0]
         columns = {**homes.shared, **homes.own}
         pairs = [(FAMILY, name) for name in columns]
@@ -132,8 +132,8 @@ class Layout:
         pairs += [(f"{head}.{name}", name) for name in names]
         return pairs + list(itertools.combinations(names, 2))
 
-    def _ordering(self, places: tuple[int, ...], turn: Turn, anchor: str) -> Block:
-        """Block of the column that puts members in order, given the anchor's and the family.
+    def _ordering(self, places: tuple[int, ...], turn: Turn, anchor: str) -> ColumnBlock:
+        """ColumnBlock of the column that puts members in order, given the anchor's and the family.
 
         It is drawn as a distance from the anchor; for the first of several members, whose own
         values say more than how far they are from the head's, as it is.
@@ -154,7 +154,7 @@ class Layout:
         hidden: Iterable[Column],
         pairs: Sequence[tuple[str, str]],
         rules: Sequence[str] = (),
-    ) -> Block:
+    ) -> ColumnBlock:
         """Make a block, with the rules that can be kept in it and the columns they read."""
         columns = {column.name: column for column in hidden}
         kept = [*rules, *self._rules_of(places, set(columns))]
@@ -169,7 +169,7 @@ class Layout:
         rows = PUBLIC if given else ASSUMED
         several = turn != "first" and max(places) >= self.homes.once
         schema = Schema({**given, **columns}, rows, tuple(kept))
-        return Block(places, turn, several, schema, tuple(pairs))
+        return ColumnBlock(places, turn, several, schema, tuple(pairs))
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         """All columns that may be given to members of these places, by their names there."""

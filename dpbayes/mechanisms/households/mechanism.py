@@ -17,7 +17,7 @@ from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
-from dpbayes.mechanisms.households.layout import COMPOSITION, Block, Layout
+from dpbayes.mechanisms.households.layout import COMPOSITION, ColumnBlock, Layout
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
 from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
@@ -35,6 +35,7 @@ from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
 from dpbayes.schema.households import Members
 from dpbayes.schema.rules import values_of
+from dpbayes.stan.model import Model
 
 FEWEST, MOST = 2000, 20_000  # synthetic households that decide what to count next
 AGAIN = 20  # times that households are drawn again which keep not all rules
@@ -139,7 +140,7 @@ class Households(ModelFreeMechanism):
         schema.confidential()
         of_nobody(schema)
 
-    def outlook(self, schema: Schema, rows: int, model: Any) -> Forecast:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert schema.household is not None
         problem = TOGETHER.format(order=schema.household.order)
         remedy = "Check what you need by `dpbayes utility`, or on earlier records."
@@ -159,7 +160,7 @@ def shares_of(layout: Layout) -> list[float]:
     return [float(share) for share in parts / parts.sum()]
 
 
-def drawn(block: Block) -> list[str]:
+def drawn(block: ColumnBlock) -> list[str]:
     """Hidden columns that are drawn; a rule computes the others."""
     computed = computed_by(block.schema)
     return [name for name in block.hidden if name not in computed]
@@ -173,7 +174,7 @@ class BlockAxes:
         structure: the block's rules on them.
     """
 
-    def __init__(self, block: Block, weight: float) -> None:
+    def __init__(self, block: ColumnBlock, weight: float) -> None:
         names = [*block.given, *drawn(block)]
         columns = [block.schema[name] for name in names]
         self.block = block
@@ -387,8 +388,8 @@ class _Draft:
         for turn_pass in range(1 if k in self._makers else 2):
             if turn_pass:
                 rows = rows_of(layout, block, members, given=True)
-                self._makers.pop(k)
-                self._drawn(k, rows.values, len(rows.index), rows.weights)
+                self._makers[k].relations.clear()
+                self._fit_to(k, rows.values, len(rows.index), rows.weights)
             for turn in range(last + 1):
                 rows = rows_of(layout, block, members, turn, given=True)
                 if not len(rows.index):
@@ -409,11 +410,15 @@ class _Draft:
             self.answers[k] = self._measure(k, levels, float(weights.sum()))
         if k not in self._makers:
             self._makers[k] = self._maker(k)
-            if axes.block.several and len(set(weights.tolist())) > 1:
-                chances = weights / weights.sum()
-                rows = self._rng.choice(count, count, p=chances)
-                self._made(k, {n: v[rows] for n, v in given.items()}, codes[rows], count)
+            self._fit_to(k, given, count, weights)
         return self._made(k, given, codes, count)
+
+    def _fit_to(self, k: int, given: dict[str, Floats], count: int, weights: Floats) -> None:
+        """Fit the relations of a block to its rows by their weights: what is drawn is not kept."""
+        if self._fitted.blocks[k].block.several:
+            rows = self._rng.choice(count, count, p=weights / weights.sum())
+            some = {name: value[rows] for name, value in given.items()}
+            self._made(k, some, self._codes(self._fitted.blocks[k], some, count), count)
 
     def _codes(self, axes: BlockAxes, given: dict[str, Floats], count: int) -> Ints:
         if not axes.block.given:

@@ -16,7 +16,7 @@ from dpbayes.mechanisms.households.layout import (
     FAMILY,
     GAP,
     PLACE,
-    Block,
+    ColumnBlock,
     Layout,
 )
 from dpbayes.schema.households import Homes, Members
@@ -38,7 +38,12 @@ class BlockRows:
 
 
 def rows_of(
-    layout: Layout, block: Block, members: Members, turn: int | None = None, *, given: bool = False
+    layout: Layout,
+    block: ColumnBlock,
+    members: Members,
+    turn: int | None = None,
+    *,
+    given: bool = False,
 ) -> BlockRows:
     """Rows of a block.
 
@@ -64,7 +69,7 @@ def rows_of(
     return BlockRows(index, values, weights)
 
 
-def _value(layout: Layout, block: Block, members: Members, index: Ints, name: str) -> Floats:
+def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, name: str) -> Floats:
     """Values of a column of a block in some members' rows, as numbers."""
     homes, home = layout.homes, members.home[index]
     if name in homes.own:
