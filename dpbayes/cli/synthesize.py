@@ -160,7 +160,8 @@ def synthesize(
     with parts.opened(source, data, job.candidates[0]) as records:
         outcome = job.run(records, say)
     _tell(outcome)
-    say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")
+    folders = [job.out / part for part in (RELEASE, CONFIDENTIAL) if (job.out / part).is_dir()]
+    say_done(f"\nWritten: {' and '.join(map(str, folders))}")
 
 
 def _tell(outcome: Outcome) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from dpbayes.core.errors import SchemaError
+from dpbayes.core.errors import SchemaError, listed
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import without_groups
 from dpbayes.formula.text import parse
-from dpbayes.formula.tree import Call, Name, Node, names_in
+from dpbayes.formula.tree import Call, Name, Node, Number, Operation, names_in, text_of
 from dpbayes.inference.coverage import (
     DEFAULT_RULE,
     RULES_BY_MECHANISM,
@@ -25,6 +25,7 @@ from dpbayes.inference.coverage import (
 from dpbayes.pages.page import Code, Section
 from dpbayes.synthesis.release import POSTERIOR
 
+MOST_LEFT = 5  # terms that are named
 # Models take whole numbers beside missing ones as floats only.
 _FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
 # How Python and R read a data set into a data frame, by the file's ending.
@@ -181,6 +182,13 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = records_of(public_settings) or len(data)
     formulas = [example(statement, data, dialect) for dialect in (OURS, PATSY, OF_R)]
+    left = _example(statement, data, OURS)[1]
+    if left:
+        text.append(
+            f"The example leaves out {listed([f'`{term}`' for term in left], MOST_LEFT)} of the "
+            "release's own regression, which not all programs write alike; `dpbayes combine "
+            "--formula` takes all of it."
+        )
     texts = _texts(statement.get("levels", {}))
     outcome = (formulas[0] or "").partition("~")[0].strip(" `")
     model = "logit" if outcome in data and _is_truth(data[outcome]) else "ols"
@@ -257,10 +265,18 @@ def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) 
     """Formula of a regression on columns of the data; None if their names cannot be written.
 
     It is the first regression that the release keeps or draws from, without those of its terms that
-    not all programs have. Otherwise the outcome is a synthetic column of numbers, of more than two
-    numbers if there is one, and the covariate the next column of numbers; or else the outcome is
-    the share of a level.
+    not all programs have; levels that are numbers stand for these as an outcome, and of others it
+    is the share of the last. Otherwise the outcome is a synthetic column of numbers, of more than
+    two numbers if there is one, and the covariate the next column of numbers; or else the outcome
+    is the share of a level.
     """
+    return _example(statement, data, dialect)[0]
+
+
+def _example(
+    statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect
+) -> tuple[str | None, list[str]]:
+    """Formula of ``example``, and the terms of the release's own that it is without."""
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
     names = [str(name) for name in data if not _ODD & set(str(name))]
@@ -277,26 +293,42 @@ def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) 
                 return form.format(dialect.quote(name))
             case Call(name, (Name(argument),), ()) if name in _ALIKE and argument in numeric:
                 return f"{dialect.function.format(name)}({dialect.quote(argument)})"
+            case Call("I", (Operation("**", (Name(base), Number(power))),), ()) if base in numeric:
+                return dialect.power.format(dialect.quote(base), power)
         return None
+
+    def outcome_of(node: Node) -> str | None:
+        match node:
+            case Name(name) if name in names and name not in numeric:
+                last = str(["", *levels.get(name, ())][-1])
+                if _is_numeric(data[name]):
+                    return dialect.number.format(dialect.quote(name))
+                if last and not _ODD & set(last):
+                    return f"I(({dialect.quote(name)} == '{last}') * 1)"
+        return written(node) if {*names_in(node)} <= {*numeric} else None
 
     for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
         with contextlib.suppress(SchemaError):
             parsed = parse(formula)
-            outcome = written(parsed.outcome) if {*names_in(parsed.outcome)} <= {*numeric} else None
-            terms = [[written(factor) for factor in term] for term in parsed.terms if term]
-            known = [":".join(map(str, term)) for term in terms if None not in term]
+            outcome = outcome_of(parsed.outcome)
+            every = {term: [written(factor) for factor in term] for term in parsed.terms if term}
+            known = [":".join(map(str, term)) for term in every.values() if None not in term]
             if outcome is not None and known:
                 intercept = [] if () in parsed.terms else ["0"]
-                return f"{outcome} ~ {' + '.join([*intercept, *known])}"
-    if numeric:
-        first = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
+                left = [
+                    ":".join(map(text_of, t)) for t, factors in every.items() if None in factors
+                ]
+                return f"{outcome} ~ {' + '.join([*intercept, *known])}", left
+    outcomes = [name for name in numeric if name in made or not made]
+    if outcomes:
+        first = min(outcomes, key=lambda name: data[name].nunique() <= 2)
         covariates = [dialect.quote(name) for name in numeric if name != first]
-        return f"{dialect.quote(first)} ~ {(covariates or ['1'])[0]}"
-    for name in names:
+        return f"{dialect.quote(first)} ~ {(covariates or ['1'])[0]}", []
+    for name in sorted(names, key=lambda name: name not in made):
         for level in map(str, levels.get(name, ())):
             if not _ODD & set(level):
-                return f"I(({dialect.quote(name)} == '{level}') * 1) ~ 1"
-    return None
+                return f"I(({dialect.quote(name)} == '{level}') * 1) ~ 1", []
+    return None, []
 
 
 def _is_numeric(values: pd.Series) -> bool:
@@ -337,7 +369,10 @@ class Dialect:
     quote: Callable[[str], str]
     factor: str = "{}"
     function: str = "{}"
+    number: str = "{}"  # of a column whose levels are numbers
+    power: str = "I({} ** {})"
 
 
-OURS, OF_R = Dialect(_backticked), Dialect(_backticked, "factor({})")
+OURS = Dialect(_backticked, number="I({})")
+OF_R = Dialect(_backticked, "factor({})", power="I({}^{})")
 PATSY = Dialect(_patsy, "C({})", "np.{}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,8 @@ def write_pages(out: Path, public: bytes, confidential: Callable[[], bytes]) -> 
     """
     check_confidential(out)
     _write(out / RELEASE, public, 0o644)
+    with contextlib.suppress(FileExistsError):  # there is none after a report that was ended
+        (out / CONFIDENTIAL).mkdir(mode=0o700)
     _write(out / CONFIDENTIAL, confidential(), 0o600)
 
 

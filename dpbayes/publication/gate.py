@@ -49,6 +49,7 @@ from dpbayes.report.utility_warnings import told
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, Release
 
+INCOMPLETE = "Confidential: the report is incomplete: "
 T = TypeVar("T")
 STATEMENT_UNIT = 2**14  # bytes: the space for guarantee.json is rounded up to a multiple
 
@@ -193,6 +194,20 @@ def report_into(
         Findings of the fit with warnings about utility; None if they could not be computed.
     """
 
+    if fit.mechanism.needs_model:
+        say(
+            "The release is written. The report for you also fits the model without protection, "
+            "which may take longer than the release; Ctrl-C ends it, and the release stays."
+        )
+    try:
+        return _reported(output, fit, release, say)
+    except KeyboardInterrupt:
+        say(f"{INCOMPLETE}interrupted.")
+        return None
+
+
+def _reported(output: Output, fit: Fit[Any], release: Release, say: Say) -> Findings | None:
+    """Write the report of ``report_into``; KeyboardInterrupt if a signal ends it."""
     findings = _attempt(fit.findings, say)
     if findings is not None:
         _attempt(lambda: output.keep(fit_report(findings)), say)
@@ -208,15 +223,13 @@ def report_into(
 
 
 def _attempt(work: Callable[[], T], say: Say) -> T | None:
-    """Result of ``work``; None if it failed or was interrupted."""
+    """Result of ``work``; None if it failed."""
     try:
         with breakable():
             return work()
-    except (Exception, KeyboardInterrupt) as error:
+    except Exception as error:
         # Only our own messages are known to repeat no value of a record.
         ours = isinstance(error, DpbayesError | OSError)
         why = str(error) if ours else type(error).__name__
-        if isinstance(error, KeyboardInterrupt):
-            why = "interrupted."
-        say(f"Confidential: the report is incomplete: {' '.join(why.split())}")
+        say(f"{INCOMPLETE}{' '.join(why.split())}")
         return None
