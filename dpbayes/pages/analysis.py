@@ -177,7 +177,8 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
         text.append(
             f"The model of the release has effects by {groups}, which the programs leave out: "
             "their standard errors take the rows of a group as independent. A mixed model, as by "
-            "lme4 in R or MixedLM in statsmodels, has them; the rule is the same."
+            "lme4 in R or MixedLM in statsmodels, has them; the rule is the same. Noise hides more "
+            "of small groups: an sd between groups is mostly that of the large ones."
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     size = records_of(public_settings) or len(data)
@@ -186,8 +187,8 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     if left:
         text.append(
             f"The example leaves out {listed([f'`{term}`' for term in left], MOST_LEFT)} of the "
-            "release's own regression, which not all programs write alike; `dpbayes combine "
-            "--formula` takes all of it."
+            "release's own regression, which not all programs write alike; `dpbayes combine` "
+            "takes all of it."
         )
     texts = _texts(statement.get("levels", {}))
     outcome = (formulas[0] or "").partition("~")[0].strip(" `")

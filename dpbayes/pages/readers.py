@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpbayes.core.errors import DataError, OutputError, refused
+from dpbayes.core.errors import DataError, OutputError, listed, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import PLENTY
@@ -22,6 +22,7 @@ from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
 
+MOST_PAIRS = 60  # of columns that are named
 PAGE = "report.html"
 TITLE = "Synthetic data: what they are, and what they may be used for"
 
@@ -141,6 +142,13 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
         "noise let them; rare combinations need not be. "
         f"There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
     ]
+    pairs = statement.get("settings", {}).get("pairs")
+    if pairs:
+        told = listed((" – ".join(map(str, pair)) for pair in pairs), MOST_PAIRS)
+        text.append(
+            f"Tables of two columns were counted for {told}. Relations between other columns are "
+            "kept only as far as they follow from these."
+        )
     survey = statement.get("settings", {}).get("survey")
     if survey:
         text.append(

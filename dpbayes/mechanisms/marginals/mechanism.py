@@ -47,6 +47,7 @@ from dpbayes.stan.model import Model
 
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
+CHOSEN = " That is for pairs that have a table; relations of others may be lost at any strength."
 FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
@@ -283,17 +284,14 @@ class Marginals(ModelFreeMechanism):
             # Of an optional column the number of values is not known, but may well be half.
             optional = any(axis.column.optional for axis in axes)
             if faintest * (2 if optional else 1) > FAINT:
-                half = (
-                    f" ({_correlation(2 * faintest)} where half of the records have both values)"
-                    if optional
-                    else ""
-                )
+                half = f" ({_correlation(2 * faintest)} where half of the records have both values)"
+                half = half if optional else ""
                 message = (
                     "Relations between two columns lose a third of their strength or more, or "
                     "change sign, where their correlation is below "
                     f"{_correlation(faintest)}{half}: the table of a pair has noise of sd "
                     f"{sd:,.0f} in each of {parts.most**2} cells, which hold {cell:,.0f} records "
-                    "in the mean."
+                    f"in the mean.{CHOSEN if parts.scores else ''}"
                 )
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
@@ -497,15 +495,16 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         fitted.settings = {**self.settings, "draw": draw}
         return fitted
 
-    def told(self, output: counting.Measurement) -> dict[str, int | float]:
+    def told(self, output: counting.Measurement) -> dict[str, Any]:
+        names = [axis.column.name for axis in self.cells.axes]
+        pairs = [[names[j] for j in pair] for pair in output.tables] if output.uncounted else []
+        facts: dict[str, Any] = {"pairs": pairs} if pairs else {}
         if self._survey is not None:
             part = 1 / output.stands_for / self._survey.fewest_records
-            return {
-                "effective_records": output.n,
-                "weight_counted": round(float(output.n * part), 3),
-                "weight_counted_sd": round(float(output.n_sd * part), 3),
-            }
-        return {"estimated_records": output.n} if output.n_sd else {}
+            sizes = {"weight_counted": output.n, "weight_counted_sd": output.n_sd}
+            facts |= {name: round(float(size * part), 3) for name, size in sizes.items()}
+            return facts | {"effective_records": output.n}
+        return facts | ({"estimated_records": output.n} if output.n_sd else {})
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
