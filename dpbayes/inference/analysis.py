@@ -28,6 +28,7 @@ from dpbayes.inference.coverage import (
     RULES_BY_MECHANISM,
     not_large,
     records_of,
+    size_ratio,
     uncovered,
     unfit,
 )
@@ -142,7 +143,7 @@ def analyse(
         estimates,
         variances,
         rule or own,
-        size_ratio=size / (records_of(released.settings) or size),
+        size_ratio=size_ratio(released.settings, size),
         strict_dp=released.basis == "strict" and own == DEFAULT_RULE,
     )
     return replace(combined, notes=messages)

@@ -221,6 +221,12 @@ def _of_private_draw(fit: Mapping[str, Any], records: int | None) -> str | None:
     return None
 
 
+def size_ratio(settings: Mapping[str, Any], rows: int) -> float:
+    """Size of a data set relative to the records: of rows, or of households if it has some."""
+    size = int(settings["rows"]) if "household" in settings else rows
+    return size / (records_of(settings) or size)
+
+
 def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     """Reason why intervals of a release may not cover; None if they do, or if nothing is known.
 

@@ -19,7 +19,7 @@ from dpbayes.inference.coverage import (
     DEFAULT_RULE,
     RULES_BY_MECHANISM,
     of_slopes,
-    records_of,
+    size_ratio,
     uncovered,
 )
 from dpbayes.pages.page import Code, Section
@@ -181,7 +181,7 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
             "of small groups: an sd between groups is mostly that of the large ones."
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
-    size = records_of(public_settings) or len(data)
+    ratio = size_ratio(public_settings, len(data))
     formulas = [example(statement, data, dialect) for dialect in (OURS, PATSY, OF_R)]
     left = _example(statement, data, OURS)[1]
     if left:
@@ -193,7 +193,7 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
     texts = _texts(statement.get("levels", {}))
     outcome = (formulas[0] or "").partition("~")[0].strip(" `")
     model = "logit" if outcome in data and _is_truth(data[outcome]) else "ols"
-    code = _programs(formulas, model, ending, 1 if one else m, rule, len(data) / size, texts)
+    code = _programs(formulas, model, ending, 1 if one else m, rule, ratio, texts)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
 
 
@@ -280,7 +280,8 @@ def _example(
     """Formula of ``example``, and the terms of the release's own that it is without."""
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
-    names = [str(name) for name in data if not _ODD & set(str(name))]
+    home = settings.get("household", {}).get("id")  # numbers that mean nothing
+    names = [str(name) for name in data if not _ODD & set(str(name)) and name != home]
     coded = [name for name in names if len(levels.get(name, ())) > 2]
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]
 

@@ -24,7 +24,7 @@ from dpbayes.pages.verdict import means, of_column, of_data_sets, over_data_sets
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
-from dpbayes.report.utility_warnings import DATA_SET, UNCLAMPED, distance, told
+from dpbayes.report.utility_warnings import DATA_SET, MEMBERS, UNCLAMPED, distance, told
 from dpbayes.synthesis.saved_fit import FIT
 
 WIDE = 20.0  # ratio of the largest bound to the median above which the axis is logarithmic
@@ -57,6 +57,7 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
         data_sets = (data_set(out, question.schema, number) for number in numbered)
         sections = comparison.sections(question, data_sets, statement)
     with _unedited(folder):
+        sections += between(folder)
         return Page(
             "Release by the mechanism " + str(statement["mechanism"]),
             numbers(statement),
@@ -137,6 +138,22 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
         "and disclosure risk (`keys`)."
     )
     return [*sections, Section("Utility", [hint], pictures=pictures, tables=tables)]
+
+
+def between(folder: Path) -> list[Section]:
+    """Section on members of households, from the report files; empty if there are none."""
+    found = json.loads(_read(folder / UTILITY) or b"{}").get(MEMBERS, {})
+    if not found:
+        return []
+    rows = sorted(found.values(), key=lambda row: row["by_chance"] - row["distance"])
+    cells = [[r["relation"], r["distance"], r["by_chance"], r["pairs"]] for r in rows]
+    head = ["relation", "distance", "of another sample", "pairs in the records"]
+    text = (
+        "Total variation distance between records and synthetic rows, the worst first: of the "
+        "number of members, and of a column of two members together, in up to ten bins. Beside it "
+        "stands what two samples of as many households are apart by chance."
+    )
+    return [Section("Between members of a household", [text], tables=[PageTable("", head, cells)])]
 
 
 def _verdict_on(

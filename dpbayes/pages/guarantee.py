@@ -16,6 +16,7 @@ SETTINGS = {  # what readers see in place of the key
     "delta": "δ of this mechanism",
     "adjacency": "what ε is for",
     "bins": "levels of a column, or ends of its bins",
+    "household": "households",
     "public_rows": "number of records",
     "estimated_records": "number of records, estimated from the noisy counts",
     "effective_records": "number of equally weighted records that the weighted ones are worth",
@@ -40,7 +41,10 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline numbers of a release: ε, δ, basis and number of data sets."""
     changed = statement["holds_for"] == "substitution"
     change = "changed" if changed else "added or removed"
-    losses = {f"one record {change}": "epsilon_substitution" if changed else "epsilon"}
+    unit = statement.get("unit", "record")
+    losses = {f"one {unit} {change}": "epsilon_substitution" if changed else "epsilon"}
+    if unit != "record" and not changed:
+        losses["one member at most"] = "epsilon_substitution"
     if "epsilon_person" in statement:
         losses = {f"all records of one person {change}": "epsilon_person", **losses}
     strict = statement["basis"] == "strict"
@@ -62,7 +66,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
     claim = str(statement["statement"]).split(" This assumes that ")[0]
     if bounds is None:
         return Section("What is protected", [claim], folded=assumed)
-    unit = "person" if "epsilon_person" in statement else "record"
+    unit = "person" if "epsilon_person" in statement else statement.get("unit", "record")
     text = [
         claim,
         f"Whoever reads the release, and knows all other records, learns at most so much of one "

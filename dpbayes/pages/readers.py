@@ -135,12 +135,14 @@ def public_page(
 def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> Section:
     m, made = int(statement["datasets"]), statement.get("settings", {}).get("synthesised", [])
     sets = "one data set" if m == 1 else f"{m} data sets"
+    home = statement.get("settings", {}).get("household")
+    about = "about " if home and m > 1 else ""  # they have as many households
     text = [
         *unit,
         "These data are synthetic: values were drawn from a model of confidential records. Columns "
         "and relations between them are like those of the records as far as the model and the "
         "noise let them; rare combinations need not be. "
-        f"There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
+        f"There {'is' if m == 1 else 'are'} {sets} of {about}{len(data):,} rows.",
     ]
     pairs = statement.get("settings", {}).get("pairs")
     if pairs:
@@ -155,7 +157,12 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
             f"The rows represent a population of {survey['population']:,.10g} with equal weights: "
             "the records had sampling weights, which are not released."
         )
-    public = [str(name) for name in data if name not in made]
+    if home:
+        text.append(
+            f"Column {home['id']!r} numbers {statement['settings']['rows']:,} synthetic households "
+            f"of up to {home['most']} members, whose rows stand together. The numbers mean nothing."
+        )
+    public = [str(name) for name in data if name not in (*made, home and home["id"])]
     if made and public:
         text.append(
             f"Synthetic columns: {', '.join(made)}. Public columns, released unchanged: "

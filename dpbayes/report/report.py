@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.lazy import pd
+from dpbayes.evaluate.members import between_members
 from dpbayes.evaluate.utility import utility
 from dpbayes.mechanisms.base import Findings
 from dpbayes.plots import charts
 from dpbayes.plots.check_charts import check_panels
-from dpbayes.report.utility_warnings import DATA_SET, UNCLAMPED
+from dpbayes.report.utility_warnings import DATA_SET, MEMBERS, UNCLAMPED
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.saved_fit import as_json, fit_files
 
 UTILITY = "utility.json"
+FEW = 5  # data sets of which members of households are compared
 SAMPLE = 100_000  # records to compare, if they are read in chunks
 
 
@@ -55,6 +57,10 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
             name: utility(column, records[name], column.validate(data[name]))
             for name, column in columns.items()
         }
+    if table.schema.household is not None:
+        validated = [table.schema.validate(data) for data in release.datasets[:FEW]]
+        found = between_members(table.schema, table.frame, validated)
+        measures[MEMBERS] = {row["relation"]: row for row in found.to_dict("records")}
     figure = charts.beside_records(fit.synthesised, records, datasets)
     mark = charts.confidential_mark(len(table), release.guarantee.to_dict())
     if shown_rows is not None:

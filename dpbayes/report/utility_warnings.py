@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 DATA_SET = "synthetic_"  # with its number, key of the measures of a data set
+MEMBERS = "members"  # key of what members of households have to do with each other
 UNCLAMPED = "unclamped"  # key of the unclamped fit's draws among the measures of data sets
 LOST = 0.05  # difference in distance, or share at the bounds, from which to warn
 ASTRAY, TIMES = 0.1, 3  # difference to the median data set, and ratio, from which one is far off

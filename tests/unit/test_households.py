@@ -1,13 +1,19 @@
 """Households: what is declared, what is checked, and what is drawn."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.evaluate.members import between_members
+from dpbayes.inference.coverage import size_ratio
 from dpbayes.mechanisms import MECHANISMS, Households
 from dpbayes.mechanisms.households.layout import COMPOSITION, GAP, Layout
 from dpbayes.mechanisms.households.rows import rows_of
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import public_page
 from dpbayes.publication.account import OF_HOUSEHOLDS
 from tests.households import TREE, people, schema
 
@@ -201,6 +207,57 @@ def test_a_release_is_the_same_whatever_the_order_of_rows_and_names():
     table = people(100)
     other = table.sample(frac=1, random_state=1).assign(hh=lambda t: "x" + t["hh"])
     pd.testing.assert_frame_equal(drawn(table), drawn(other))
+
+
+def test_distances_between_members_are_those_of_their_pairs():
+    """Against itself 0; with members dealt to other households large where they are alike."""
+    declared = schema()
+    table = declared.validate(people(800))
+    found = between_members(declared, table, [table]).set_index("relation")
+    assert found["distance"].max() == 0
+    assert found.loc["number of members", "pairs"] == 800
+    dealt = table.copy()
+    partners = table.index[table["role"] == "partner"]
+    moved = np.roll(partners, 7)
+    for name in ("age", "language", "hours"):
+        dealt.loc[partners, name] = table.loc[moved, name].to_numpy()
+    apart = between_members(declared, table, [table, dealt]).set_index("relation")
+    both = apart.loc["age: head and partner"]
+    assert both["distance"] > 0.5 * 0.5  # half, as one of two data sets is the records
+    assert apart.loc["age: head and child", "distance"] == 0
+    other = declared.validate(people(800, seed=2))
+    chance = between_members(declared, table, [other]).set_index("relation")
+    ratio = chance["distance"] / chance["by_chance"]
+    assert 0.5 < ratio[chance["pairs"] > 200].median() < 1.6
+
+
+def test_a_release_tells_readers_what_the_numbers_are(tmp_path):
+    declared = schema()
+    job = dpb.Job((dpb.Synthesizer(declared, Households(1.0)),), tmp_path / "out", datasets=2)
+    job.run(people(150))
+    page = public_page(tmp_path / "out", declared).decode()
+    assert "Column &#x27;hh&#x27; numbers" in page
+    assert "unchanged: hh" not in page
+    assert "one household added or removed" in page
+    assert "one member at most" in page
+    assert "~ hh" not in page
+    utility = json.loads((tmp_path / "out/confidential/utility.json").read_text())
+    assert "age: head and partner" in utility["members"]
+    house = confidential_page(tmp_path / "out").decode()
+    assert "Between members of a household" in house
+    statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
+    assert size_ratio(statement["settings"], 10**6) == pytest.approx(1, abs=0.1)
+
+
+def test_an_account_is_of_households_or_of_records(tmp_path):
+    ledger = dpb.Ledger.create(tmp_path / "l.db")
+    ledger.add_dataset("a", epsilon=5, adjacency="add-remove")
+    made = dpb.Synthesizer(schema(), Households(1.0))
+    dpb.Job((made,), tmp_path / "out", ledger=ledger, dataset="a").run(people(60))
+    assert ledger.account("a").spent[0] == pytest.approx(1)
+    alone = dpb.Schema.from_dict({"columns": {"age": TREE["columns"]["age"]}})
+    with pytest.raises(dpb.BudgetError, match="so far are for a household"):
+        ledger.check("a", dpb.Synthesizer(alone, dpb.Marginals(1.0)).guarantee())
 
 
 def test_the_ledger_knows_which_mechanism_is_of_households():

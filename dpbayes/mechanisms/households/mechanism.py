@@ -143,7 +143,9 @@ class Households(ModelFreeMechanism):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert schema.household is not None
         problem = TOGETHER.format(order=schema.household.order)
-        remedy = "Check what you need by `dpbayes utility`, or on earlier records."
+        remedy = "Look at it in the report, or beforehand on earlier records (`plan`)."
+        if not self.delta:
+            remedy += " With a δ, such as 1e-6, the noise of so many tables is far smaller."
         return Forecast({}, (ForecastWarning(problem, remedy),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedHouseholds:
@@ -233,7 +235,8 @@ class FittedHouseholds(ModelFreeFitted[Answers]):
         self.layout = Layout(schema)
         self.rho = mechanism.rho(self.layout)
         spent = {} if self.rho is None else {"rho": self.rho}
-        super().__init__(mechanism, schema, spent)
+        assert schema.household is not None
+        super().__init__(mechanism, schema, {"household": schema.household.to_plain(), **spent})
         weight = rows * mechanism.epsilon
         self.blocks = [BlockAxes(block, weight) for block in self.layout.blocks]
         self.counts = []
