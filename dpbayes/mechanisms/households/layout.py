@@ -8,6 +8,7 @@ that weigh at most 1 together in each household.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -208,6 +209,19 @@ class Layout:
                 if len(places) > 1:
                     text = f"`{PLACE}` != '{places.index(place)}' or ({text})"
                 yield text
+
+
+def layout_of(schema: Schema) -> Layout:
+    """The layout of a schema's households, made once for each schema."""
+    made = _made(schema.homes)
+    if not made:
+        made.append(Layout(schema))
+    return made[0]
+
+
+@functools.lru_cache(maxsize=8)
+def _made(homes: Homes) -> list[Layout]:
+    return []
 
 
 def _levels(name: str, count: int) -> Column:

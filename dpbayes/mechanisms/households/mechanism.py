@@ -15,9 +15,15 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
+from dpbayes.core.threads import one_thread
 from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
-from dpbayes.mechanisms.households.layout import COMPOSITION, ColumnBlock, Layout
+from dpbayes.mechanisms.households.layout import (
+    COMPOSITION,
+    ColumnBlock,
+    Layout,
+    layout_of,
+)
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
 from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
@@ -118,7 +124,7 @@ class Households(ModelFreeMechanism):
         return super().guarantee()
 
     def claim(self, schema: Schema) -> Guarantee:
-        layout = Layout(schema)
+        layout = layout_of(schema)
         rho, claim = self.rho(layout), self._claim(self.loss)
         if rho is not None:
             scores = sum(
@@ -232,7 +238,7 @@ class FittedHouseholds(ModelFreeFitted[Answers]):
         rows: int,
         rows_sd: float = 0.0,
     ) -> None:
-        self.layout = Layout(schema)
+        self.layout = layout_of(schema)
         self.rho = mechanism.rho(self.layout)
         spent = {} if self.rho is None else {"rho": self.rho}
         assert schema.household is not None
@@ -317,13 +323,14 @@ class FittedHouseholds(ModelFreeFitted[Answers]):
 
 def of_nobody(schema: Schema) -> Members:
     """Households drawn from no record, that keep the rules; SchemaError if there are none."""
-    return _of_nobody(json.dumps(schema.to_dict(), default=str))
+    with one_thread():
+        return _of_nobody(json.dumps(schema.to_dict(), default=str))
 
 
 @functools.lru_cache(maxsize=8)  # a synthesizer is made several times before it is used
 def _of_nobody(plain: str) -> Members:
     schema = Schema.from_dict(json.loads(plain))
-    nobody = empty_members(Layout(schema), np.empty(0, dtype=np.int64))
+    nobody = empty_members(layout_of(schema), np.empty(0, dtype=np.int64))
     fitted = FittedHouseholds(Households(1.0), schema, nobody, REHEARSED)
     answers = fitted.draw_private(StudyNoise(1))
     members, dead = _Draft(fitted, answers, np.random.default_rng(1), drawing=True).members(
