@@ -222,6 +222,19 @@ def test_the_line_is_named_with_what_to_write(tmp_path):
     assert "write b ~ normal(0, 1);" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("declared", "prior", "told"),
+    [
+        ("cov_matrix[2] S;", "S ~ inv_wishart(3, identity_matrix(2));", "no density of a cov_mat"),
+        ("sum_to_zero_vector[3] u;", "u ~ normal(0, 1);", "no density of a sum_to_zero_vector"),
+        ("array[1] vector[2] z;", "z[1] ~ normal(0, 1);", "each entry its density in a loop"),
+    ],
+)
+def test_advice_can_be_followed(declared, prior, told, tmp_path):
+    mine = StanProgram.from_file(write(tmp_path, program(declared, prior)))
+    assert any(told in finding.message for finding in prove(mine).findings)
+
+
 def test_without_the_prior_of_mu_nothing_is_proved(tmp_path):
     """The base of all of these is proved, and is not without it."""
     nothing = StanProgram.from_file(write(tmp_path, program("", "")))

@@ -222,6 +222,14 @@ class Modips(ModelFreeMechanism):
     def sets_per_output(self) -> int | None:
         return self.nested
 
+    def check(self, schema: Schema, model: Model | None) -> None:
+        if model is not None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} takes a Stan program with draw = 'clamped' alone: set "
+                "that, or leave out the model."
+            )
+        super().check(schema, model)
+
     def check_columns(self, schema: Schema) -> None:
         self._model.check(schema)
         parts = self._model.parts(schema)

@@ -570,12 +570,19 @@ def _missing(priors: Priors) -> Iterator[tuple[int, str]]:
     for name in sorted(priors.parameters):
         declared = priors.declared[name]
         if name not in priors.given and not declared.bounded:
-            yield (
-                declared.line,
-                f"{name} has no prior that is known to be proper: write {name} ~ normal(0, 1); or "
-                "another density of all of it, once and outside of `if`, or give it a lower and "
-                "an upper bound.",
+            remedy = (
+                f"write {name} ~ normal(0, 1); or another density of all of it, once and outside of "
+                "`if`, or give it a lower and an upper bound."
             )
+            if declared.type not in OF_TYPE:
+                remedy = (
+                    f"no density of a {declared.type} is known here. Make it of parameters that "
+                    "have priors of their own, such as scales and a cholesky_factor_corr, or a "
+                    "vector."
+                )
+            elif declared.arrays:
+                remedy = f"give each entry its density in a loop over all of them; {remedy}"
+            yield declared.line, f"{name} has no prior that is known to be proper: {remedy}"
     left = dict(priors.given)
     while free := [name for name, dependencies in left.items() if not dependencies & left.keys()]:
         for name in free:
