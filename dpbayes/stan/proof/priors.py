@@ -571,8 +571,8 @@ def _missing(priors: Priors) -> Iterator[tuple[int, str]]:
         declared = priors.declared[name]
         if name not in priors.given and not declared.bounded:
             remedy = (
-                f"write {name} ~ normal(0, 1); or another density of all of it, once and outside of "
-                "`if`, or give it a lower and an upper bound."
+                f"write {name} ~ normal(0, 1); or another density of all of it, once and outside "
+                "of `if`, or give it a lower and an upper bound."
             )
             if declared.type not in OF_TYPE:
                 remedy = (
