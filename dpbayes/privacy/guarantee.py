@@ -166,7 +166,11 @@ class Guarantee:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the claim that the code cannot check, each once."""
-        sentences = (*DRAWS[self.draw], *self.more, ROWS[self.rows])
+        rows = ROWS[self.rows]
+        if self.unit != "record":
+            rows = rows.replace("the number of rows", f"the number of {self.unit}s")
+            rows = rows.replace("records", f"{self.unit}s")
+        sentences = (*DRAWS[self.draw], *self.more, rows)
         # An anchor and a choice among points state the same assumption about noise.
         return tuple(dict.fromkeys(sentences))
 
@@ -478,8 +482,9 @@ class Guarantee:
         if self.members == 1:
             return ""
         return (
-            f"One member who is added, removed or changed changes the {self.unit}: for single "
-            f"members ε is at most {stated(self.epsilon_substitution)}. "
+            f"One member who joins or leaves a {self.unit}, or is changed in it, changes that "
+            f"{self.unit}: for single members ε is at most {stated(self.epsilon_substitution)}; "
+            "who moves from one to another changes two. "
         )
 
 

@@ -100,8 +100,8 @@ class Account:
         if self.unit not in (None, claim.unit):
             return (
                 f"the releases of data set {self.name!r} so far are for a {self.unit}, and this "
-                f"one is for a {claim.unit}: their ε do not add up. Open an account for each, and "
-                "publish both only if what each tells of the other's unit may be told."
+                f"one is for a {claim.unit}: their ε do not add up, and one budget cannot bound "
+                "both. Release these records for one of them."
             )
         if claim.cluster > self.records:  # earlier releases then cost a person more, too
             return self.for_persons(claim.cluster).refusal(claim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -22,8 +22,11 @@ from dpbayes.schema.values import texts_of
 MOST_MEMBERS = 30
 ENTRY = '{id = "hh", most = 8, order = "age", columns = ["income"]}'
 # Places of members in a household whose members have no role: by order alone.
-BY_ORDER = ("first", "second", "further")
-PLACE = "(place)"
+BY_ORDER = ("first", "second", "third", "further")
+# Columns that ``households`` makes for itself, beside those of the head, which are head.NAME.
+COMPOSITION, FAMILY, PLACE = "(composition)", "(family)", "(place)"
+GAP, BEFORE = "(distance)", "(before)"
+MADE = (COMPOSITION, FAMILY, PLACE, GAP, BEFORE)
 
 
 @dataclass(frozen=True)
@@ -189,12 +192,39 @@ class Homes:
             self._levels = self._roles(columns[household.role])
             others = tuple(level for level in self._levels if level not in household.once)
             self.places = household.once + others
+        self._refuse_names(columns)
+        for name, column in self.shared.items():
+            if column.only_if is not None:
+                read = Rule.parse(column.only_if, columns).names
+                if other := next((n for n in read if n not in self.shared), None):
+                    raise SchemaError(
+                        f"household: only_if of {name!r}, which is the household's, reads "
+                        f"{other!r}, which differs by member."
+                    )
         self.rules = tuple(self._rule(text) for text in household.rules)
 
     @property
     def once(self) -> int:
         """Number of places that at most one member has; the head's is the first."""
-        return len(self.household.once) if self.household.role is not None else 2
+        return len(self.household.once) if self.household.role is not None else len(BY_ORDER) - 1
+
+    def _refuse_names(self, columns: Mapping[str, Column]) -> None:
+        for name in columns:
+            place = next((p for p in self.places if name.startswith(f"{p}.")), None)
+            if name in MADE or place is not None:
+                raise SchemaError(
+                    f"household: rename the column {name!r}: such names stand for columns that are "
+                    "made of others."
+                )
+
+    def check_rules(self, rules: Iterable[Rule]) -> None:
+        """Raise SchemaError for a rule of the schema that no step of the synthesis can keep."""
+        for rule in rules:
+            if self.household.role in rule.names and not set(rule.names) & set(self.own):
+                raise SchemaError(
+                    f"rule {rule.text!r} is about the role and columns of the household alone, and "
+                    "cannot be kept: who is there is drawn before these."
+                )
 
     def _check_order(self, column: Column) -> None:
         if column.type not in ("continuous", "count") or column.optional or column.upper is None:
@@ -232,7 +262,9 @@ class Homes:
         if not about or len(others) > 1:
             raise SchemaError(
                 f"household: rule {text!r} must be about the head, members of one other role, or "
-                f"both: columns of members are written as {self.places[0]}.{self.household.order}."
+                f"both: columns of members are written as {self.places[0]}.{self.household.order}. "
+                "Rules about one member, or columns of the household alone, stand in `rules` of "
+                "the schema."
             )
         return (others or [0])[0], rule
 
@@ -267,7 +299,8 @@ class Homes:
             role = records[self.household.role].astype(str).to_numpy()
             for number, name in enumerate(self.places):
                 place[role == name] = number
-        sorting = np.lexsort((-order, place, home))
+        # All values of a member break ties: the order of rows in the file must not.
+        sorting = np.lexsort((*own.values(), -order, place, home))
         home, place = home[sorting], place[sorting]
         if self.household.role is None:
             first = np.r_[True, home[1:] != home[:-1]] if len(home) else np.zeros(0, dtype=bool)

@@ -165,7 +165,7 @@ class Schema:
         for what, declared in beside.items():
             if declared:
                 raise SchemaError(f"household: {what} cannot stand beside it.")
-        _ = self.homes
+        self.homes.check_rules(self.kept)
 
     @cached_property
     def homes(self) -> Homes:

@@ -15,7 +15,10 @@ from dpbayes.mechanisms.households.rows import rows_of
 from dpbayes.pages.confidential import confidential_page
 from dpbayes.pages.readers import public_page
 from dpbayes.publication.account import OF_HOUSEHOLDS
-from tests.households import TREE, people, schema
+from tests.households import NAMES, TREE, people, schema
+
+AGE, CITY = TREE["columns"]["age"], TREE["columns"]["city"]
+WITHOUT_ROLE = {name: column for name, column in TREE["columns"].items() if name != "role"}
 
 
 def changed(**changes):
@@ -146,7 +149,9 @@ def test_compositions_are_all_that_are_possible():
     assert len(set(map(tuple, layout.compositions.tolist()))) == 25
     assert layout.families.max() + 1 == 2 * 3 * 2
     by_order = Layout(schema(**without("role", "once", "rules")))
-    assert by_order.compositions.tolist() == [[0, 0], [1, 0], [1, 1], [1, 2], [1, 3]]
+    assert by_order.compositions.tolist() == [
+        [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 2]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("role", [True, False])
@@ -154,8 +159,7 @@ def test_compositions_are_all_that_are_possible():
 def test_synthetic_households_keep_all_rules(role, delta):
     declared = schema() if role else schema(**without("role", "once", "rules"))
     if not role:
-        columns = {k: v for k, v in TREE["columns"].items() if k != "role"}
-        declared = schema(**without("role", "once", "rules"), columns=columns)
+        declared = schema(**without("role", "once", "rules"), columns=WITHOUT_ROLE)
     fit = dpb.Synthesizer(declared, Households(2.0, delta=delta)).fit(people(400))
     release = fit.sample(2, seed=1)
     for data in release.datasets:
@@ -167,6 +171,93 @@ def test_synthetic_households_keep_all_rules(role, delta):
     assert release.guarantee.lines()[0] == (
         f"ε = 2 when one household of up to 5 members is added or removed (δ = {delta:g})."
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"rules": ["role != 'child' or city == 'yes'"]},
+            "role and columns of the household alone",
+        ),
+        ({"columns": {**TREE["columns"], "(place)": AGE}}, "rename the column '.place.'"),
+        ({"columns": {**TREE["columns"], "head.age": AGE}}, "rename the column 'head.age'"),
+        (
+            {"columns": {**TREE["columns"], "city": {**CITY, "only_if": "age >= 16"}}},
+            "only_if of 'city', which is the household's, reads 'age'",
+        ),
+    ],
+)
+def test_what_no_step_can_keep_is_refused(changes, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        schema(**changes)
+
+
+def test_equations_within_and_between_members():
+    """Of the given columns, too: what follows from them is computed, and they are not."""
+    born = {"type": "count", "lower": 1900, "upper": 2020}
+    twice = {"type": "continuous", "lower": 0, "upper": 400, "digits": 0}
+    table = people(150)
+    spoken = table[table["role"] == "head"].set_index("hh")["language"].reindex(table["hh"])
+    table = table.assign(
+        born=2020 - table["age"], twice=2 * table["income"], language=spoken.to_numpy()
+    )
+    for rule in ("born == 2020 - age", "age == 2020 - born"):
+        declared = schema(
+            rules=[rule, "twice == income * 2"],
+            columns={**TREE["columns"], "born": born, "twice": twice},
+            household={
+                **TREE["household"],
+                "columns": ["income", "city", "twice"],
+                "rules": [f"head.language == {other}.language" for other in ("child", "partner")],
+            },
+        )
+        data = dpb.Synthesizer(declared, Households(3.0)).fit(
+            table[table["role"] != "other"]
+        ).sample(1, seed=1).datasets[0]  # fmt: skip
+        declared.validate(data)
+
+
+@pytest.mark.parametrize("role", [True, False])
+def test_a_single_column_of_members(role):
+    drop = () if role else ("role", "once", "rules")
+    names = ["hh", "age", *(["role"] if role else [])]
+    changes = without(*drop)
+    changes["household"] = {**changes["household"], "columns": []}
+    declared = schema(**changes, rules=[], columns={n: TREE["columns"][n] for n in names})
+    data = dpb.Synthesizer(declared, Households(3.0)).fit(people(100)).sample(1, seed=1).datasets[0]
+    declared.validate(data)
+
+
+def test_members_of_one_age_are_in_an_order_of_their_own():
+    """That of rows in the file is not public: whoever is first may decide what is drawn."""
+    declared = schema(**without("role", "once", "rules"), columns=WITHOUT_ROLE, rows=120)
+    table = people(120).drop(columns="role").assign(age=lambda t: t["age"] // 40 * 40)
+    table = table[table["hours"].eq(0) | table["age"].ge(15)]
+    drawn = []
+    for seed in (1, 2):
+        made = dpb.Synthesizer(declared, Households(1.0), settings=dpb.SamplerSettings(seed=3))
+        shuffled = table.sample(frac=1, random_state=seed)
+        drawn.append(made.fit(shuffled).sample(1, seed=3).datasets[0])
+    pd.testing.assert_frame_equal(*drawn)
+
+
+def test_siblings_are_as_far_apart_as_in_the_records():
+    """At ε = 50, in a twentieth of families a child follows 9 years after: the sd needs these."""
+    rows, rng = [], np.random.default_rng(5)
+    for number in range(1500):
+        apart = 9 if rng.random() < 0.05 else int(rng.integers(1, 4))
+        ages = [("head", 45), ("child", 16), ("child", 16 - apart), ("child", 15 - apart - 3)]
+        for role, age in ages[: int(rng.integers(2, 5))]:
+            rows.append((f"h{number}", role, 10.0, "no", max(age, 0), "a", 0))
+    table, declared = pd.DataFrame(rows, columns=NAMES), schema(rows=1500)
+    data = dpb.Synthesizer(declared, Households(50.0)).fit(table).sample(1, seed=1).datasets[0]
+
+    def sd(t):
+        ages = t[t["role"] == "child"].sort_values(["hh", "age"], ascending=[True, False])
+        return -ages.groupby("hh")["age"].diff().dropna().std()
+
+    assert 0.8 < sd(data) / sd(table) < 1.25
 
 
 def test_no_household_keeps_the_rules():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -20,13 +20,11 @@ import numpy as np
 
 from dpbayes.core.arrays import Ints
 from dpbayes.core.errors import SchemaError
+from dpbayes.mechanisms.marginals.structure import computed_by
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.households import Homes
-from dpbayes.schema.rows import ASSUMED, PUBLIC
+from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes
 from dpbayes.schema.rules import Rule
 
-COMPOSITION, FAMILY, PLACE = "(composition)", "(family)", "(place)"
-GAP, BEFORE = "(distance)", "(before)"
 MOST_COMPOSITIONS = 1000  # levels of an unordered column
 KIDS = 2  # members of the first repeated place that families tell apart
 MARGIN, WHOLE = 0.5, 3.0  # parts of the budget for a margin and for the composition, by pair table
@@ -43,7 +41,8 @@ class ColumnBlock:
             head's.
         turn: rows of ``all`` members of a place, of the ``first``, of ``later`` ones, or of
             ``each``; the latter two are drawn one after the other.
-        schema: the columns by which rows are drawn; those that are given are public in it.
+        given: columns drawn before.
+        schema: the columns by which rows are drawn, those that are given first.
         several: a household may have several rows, so that each weighs less.
         asked: pairs of columns that may have tables.
     """
@@ -51,18 +50,14 @@ class ColumnBlock:
     places: tuple[int, ...]
     turn: Turn
     several: bool
+    given: tuple[str, ...]
     schema: Schema
     asked: tuple[tuple[str, str], ...]
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
         """Columns that are drawn, or computed from those that are."""
-        return tuple(name for name, column in self.schema.columns.items() if not column.public)
-
-    @cached_property
-    def given(self) -> tuple[str, ...]:
-        """Columns drawn before."""
-        return tuple(name for name, column in self.schema.columns.items() if column.public)
+        return tuple(name for name in self.schema.columns if name not in self.given)
 
     @property
     def part(self) -> float:
@@ -102,7 +97,7 @@ class Layout:
 
     def _blocks(self) -> Iterator[ColumnBlock]:
         composition = _levels(COMPOSITION, len(self.compositions))
-        yield ColumnBlock((0,), "all", False, Schema({COMPOSITION: composition}), ())
+        yield ColumnBlock((0,), "all", False, (), Schema({COMPOSITION: composition}), ())
         homes, head = self.homes, self.homes.places[0]
         columns = {**homes.shared, **homes.own}
         pairs = [(FAMILY, name) for name in columns]
@@ -111,14 +106,15 @@ class Layout:
         others = [column for name, column in homes.own.items() if name != self._order]
         for place in range(1, len(homes.places)):
             anchor = f"{head}.{self._order}"
-            if place < homes.once:
-                yield self._ordering((place,), "all", anchor)
-                yield self._block((place,), "all", others, self._relations(others))
-            elif homes.household.role is None:
+            if homes.household.role is None and place > 1:
                 yield self._ordering((place,), "each", BEFORE)
+            elif place < homes.once:
+                yield self._ordering((place,), "all", anchor)
             else:
                 yield self._ordering((place,), "first", anchor)
                 yield self._ordering((place,), "later", BEFORE)
+            if others and place < homes.once:
+                yield self._block((place,), "all", others, self._relations(others))
         repeated = tuple(range(homes.once, len(homes.places)))
         if repeated and others:
             pairs = self._relations(others)
@@ -167,10 +163,12 @@ class Layout:
             if column.only_if is not None:
                 read |= set(Rule.parse(column.only_if, known).names)
         given = {name: _given(known[name], name) for name in sorted(read - set(columns))}
-        rows = PUBLIC if given else ASSUMED
         several = turn != "first" and max(places) >= self.homes.once
-        schema = Schema({**given, **columns}, rows, tuple(kept))
-        return ColumnBlock(places, turn, several, schema, tuple(pairs))
+        every = {**given, **columns}
+        schema = Schema(every, rules=tuple(_without_definitions(kept, every, given)))
+        computed = computed_by(schema)
+        asked = tuple(pair for pair in pairs if not computed.keys() & {*pair})
+        return ColumnBlock(places, turn, several, tuple(given), schema, asked)
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         """All columns that may be given to members of these places, by their names there."""
@@ -231,7 +229,20 @@ def _levels(name: str, count: int) -> Column:
 def _given(column: Column, name: str) -> Column:
     """A column as it is given to other rows."""
     missing = column.missing or (("",) if column.optional else ())
-    return replace(column, name=name, public=True, only_if=None, missing=missing, guessed=())
+    return replace(column, name=name, only_if=None, missing=missing, guessed=())
+
+
+def _without_definitions(
+    rules: Iterable[str], columns: Mapping[str, Column], given: Collection[str]
+) -> Iterator[str]:
+    """Yield rules in which no given column is computed from others: it is known already."""
+    for text in rules:
+        rule = Rule.parse(text, columns)
+        if rule.defined is not None and rule.defined[0] in given:
+            left, _, right = text.partition("==")
+            yield f"({left}) - ({right}) == 0"
+        else:
+            yield text
 
 
 def _distance(column: Column, *, sign: bool) -> Column:

@@ -18,12 +18,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
 from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
-from dpbayes.mechanisms.households.layout import (
-    COMPOSITION,
-    ColumnBlock,
-    Layout,
-    layout_of,
-)
+from dpbayes.mechanisms.households.layout import ColumnBlock, Layout, layout_of
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
 from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
@@ -39,7 +34,7 @@ from dpbayes.privacy.accounting import check_delta, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
-from dpbayes.schema.households import Members
+from dpbayes.schema.households import COMPOSITION, Members
 from dpbayes.schema.rules import values_of
 from dpbayes.stan.model import Model
 
@@ -49,8 +44,9 @@ REHEARSED = 200  # households that are drawn from no records, to find some that 
 TOGETHER = (
     "Of what ties the members of a household together, tables have the number of members by place, "
     "how far a member's {order} is from the head's or from that of the member before, and each "
-    "other column beside the head's same column. Relations between different columns of two "
-    "members, or of three members, are kept only as far as they follow from these."
+    "other column beside the head's same column. Members of all places that several may have "
+    "share the tables of their other columns. Relations between different columns of two members, "
+    "or of three members, are kept only as far as they follow from these."
 )
 
 
@@ -208,7 +204,8 @@ class BlockAxes:
             given: fine levels of the given columns in synthetic rows, shape (rows, given).
         """
         levels = [
-            ColumnLevels.of(axis, None, divisible=not axis.column.public) for axis in self.axes
+            ColumnLevels.of(axis, None, divisible=j >= len(self.block.given))
+            for j, axis in enumerate(self.axes)
         ]
         for j in range(len(self.block.given)):
             counts = np.bincount(given[:, j], minlength=levels[j].size)
@@ -394,7 +391,8 @@ class _Draft:
         """
         layout = self._fitted.layout
         block = layout.blocks[k]
-        last = int(members.turn[rows_of(layout, block, members, given=True).index].max())
+        whole = rows_of(layout, block, members, given=True)
+        last, every = int(members.turn[whole.index].max()), float(whole.weights.sum())
         for turn_pass in range(1 if k in self._makers else 2):
             if turn_pass:
                 rows = rows_of(layout, block, members, given=True)
@@ -404,20 +402,30 @@ class _Draft:
                 rows = rows_of(layout, block, members, turn, given=True)
                 if not len(rows.index):
                     continue
-                values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights)
+                values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights, every)
                 put(layout.homes, members, rows.index, values)
                 dead[members.home[rows.index[lost]]] = True
 
     def _drawn(
-        self, k: int, given: dict[str, Floats], count: int, weights: Floats
+        self,
+        k: int,
+        given: dict[str, Floats],
+        count: int,
+        weights: Floats,
+        every: float | None = None,
     ) -> tuple[dict[str, Floats], Mask]:
-        """Draw the hidden columns of rows; return their values, and a mask of rows without any."""
+        """Draw the hidden columns of rows; return their values, and a mask of rows without any.
+
+        Args:
+            every: weight of all rows of the block, if these are some of them.
+        """
         axes = self._fitted.blocks[k]
         codes = self._codes(axes, given, count)
         if k not in self.answers:
             assert self._measure is not None
             levels = axes.levels(codes)
-            self.answers[k] = self._measure(k, levels, float(weights.sum()))
+            weight = float(weights.sum()) if every is None else every
+            self.answers[k] = self._measure(k, levels, weight)
         if k not in self._makers:
             self._makers[k] = self._maker(k)
             self._fit_to(k, given, count, weights)

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
-from dpbayes.mechanisms.households.layout import (
-    BEFORE,
-    COMPOSITION,
-    FAMILY,
-    GAP,
-    PLACE,
-    ColumnBlock,
-    Layout,
-)
-from dpbayes.schema.households import Homes, Members
+from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
+from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes, Members
 
 
 @dataclass(frozen=True)
