@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from PIL.PngImagePlugin import PngInfo
 
 import dpbayes as dpb
 from dpbayes.demo.run import Demo, confidential, figures, run_demo
+from dpbayes.mechanisms import Households
 from dpbayes.pages import figures as pages
 from dpbayes.pages.comparison import PageTopic, pair_grids
 from dpbayes.pages.readers import PAGE, data_set, statement_of
@@ -30,7 +32,8 @@ from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats import read_records
 from dpbayes.report.whole import bounds_of, risk
 from dpbayes.schema import Schema
-from studies.ours import survey_weights, table_coverage
+from dpbayes.schema.clusters import Cluster
+from studies.ours import households, survey_weights, table_coverage
 
 DATA = Path(dpb.__file__).parent / "data"
 PICTURES = Path(__file__).parent / "pictures"
@@ -125,6 +128,38 @@ def of_survey() -> Figure:
     return charts.mark(figure, "simulated people")
 
 
+def of_households() -> Figure:
+    """Ages of heads and partners: of records, of synthetic households, and of persons alone."""
+    records = households.households(4_000, np.random.default_rng(5))
+    seeded, plain = dpb.SamplerSettings(seed=5), households.SCHEMA.of_rows
+    by_person = replace(plain, cluster=Cluster("hh", 6))
+    made = {
+        label: dpb.Synthesizer(schema, mechanism, settings=seeded)
+        .fit(records)
+        .sample(1, accept="none", seed=5)
+        .datasets[0]
+        for label, schema, mechanism in (
+            ("synthetic households", households.SCHEMA, Households(1, delta=1e-6)),
+            ("synthetic persons, paired at random", by_person, dpb.Marginals(1, delta=1e-6)),
+        )
+    }
+    figure = Figure(figsize=(10, 3.7), layout="constrained")
+    panels = figure.subplots(1, 3, sharex=True, sharey=True)
+    for ax, (label, data) in zip(panels, {"records": records, **made}.items(), strict=True):
+        heads, partners = (data[data["role"] == role] for role in ("head", "partner"))
+        ages = partners["age"].to_numpy()
+        if "hh" in data:
+            beside = heads.set_index("hh")["age"].reindex(partners["hh"]).to_numpy()
+        else:
+            beside = np.resize(heads["age"].to_numpy(), len(ages))
+        ax.plot(beside, ages, ".", markersize=2.5, alpha=0.35, color=charts.COLOURS[0])
+        ax.set_title(label, fontsize=10)
+        ax.set_xlabel("age of head")
+        charts.clean(ax)
+    panels[0].set_ylabel("age of partner")
+    return charts.mark(figure, "simulated households")
+
+
 def main() -> None:
     """Run the demo and the tutorial, and make all pictures from them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +174,7 @@ def main() -> None:
             saved(name, photographed(out / part / PAGE, height))
         of_tutorial(Path(folder))
         saved("survey-weights", rendered(of_survey()))
+        saved("households", rendered(of_households()))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Layout:
         return pairs + list(itertools.combinations(names, 2))
 
     def _ordering(self, places: tuple[int, ...], turn: Turn, anchor: str) -> ColumnBlock:
-        """ColumnBlock of the column that puts members in order, given the anchor's and the family.
+        """Block of the column that puts members in order, given the anchor's and the family.
 
         It is drawn as a distance from the anchor; for the first of several members, whose own
         values say more than how far they are from the head's, as it is.

@@ -247,7 +247,6 @@ class FittedHouseholds(ModelFreeFitted[Answers]):
             own = rows_of(self.layout, axes.block, members)
             self.counts.append(axes.counts(own.values, own.weights))
         self.rows, self._rows_sd, self._schema = rows, rows_sd, schema
-        self._near: tuple[Answers, dict[int, RowMaker]] | None = None
 
     def draw_private(self, noise: Noise) -> Answers:
         moves = MOVES[self.mechanism.neighbours]
