@@ -49,6 +49,10 @@ from dpbayes.report.utility_warnings import told
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, Release
 
+REPORT_FOLLOWS = (
+    "The release is written. The report for you also fits the model without protection, which may "
+    "take longer than the release; Ctrl-C ends it, and the release stays."
+)
 INCOMPLETE = "Confidential: the report is incomplete: "
 T = TypeVar("T")
 STATEMENT_UNIT = 2**14  # bytes: the space for guarantee.json is rounded up to a multiple
@@ -195,10 +199,7 @@ def report_into(
     """
 
     if fit.mechanism.needs_model:
-        say(
-            "The release is written. The report for you also fits the model without protection, "
-            "which may take longer than the release; Ctrl-C ends it, and the release stays."
-        )
+        say(REPORT_FOLLOWS)
     try:
         return _reported(output, fit, release, say)
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from dpbayes.core.errors import (
 )
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.publication import choosing
+from dpbayes.publication.gate import REPORT_FOLLOWS
 from dpbayes.publication.job import WARNING
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import held
@@ -59,7 +60,7 @@ def test_a_job_in_a_notebook(synthesizer, ledger, tmp_path):
     assert job.claim.epsilon == pytest.approx(0.015 + 2 * 0.085)
     said = Said()
     outcome = job.run(releases.records(), said.append)
-    assert said == [OTHER_NEIGHBOURS]
+    assert said == [OTHER_NEIGHBOURS, REPORT_FOLLOWS]
     assert outcome.release.guarantee.datasets == 2
     assert outcome.account.spent[0] == pytest.approx(job.claim.epsilon)
     assert outcome.findings.lines[0].startswith("Lipschitz bound ")

@@ -23,7 +23,7 @@ from dpbayes.core.errors import BudgetError, DpbayesError, EngineError, LedgerEr
 from dpbayes.engines.draws import one_draw
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.publication import gate
-from dpbayes.publication.gate import publish
+from dpbayes.publication.gate import REPORT_FOLLOWS, publish
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Output, Work, check_output
 from dpbayes.publication.payment import Payment
@@ -214,7 +214,7 @@ def test_the_confidential_report_decides_nothing(
     publish(fit, tmp_path / "out", ledger=ledger, dataset="cps", say=said.append)
     first, second, line = said
     assert first == OTHER_NEIGHBOURS
-    assert second.startswith("The release is written.")
+    assert second == REPORT_FOLLOWS
     assert line.startswith("Confidential: the report is incomplete: ")
     assert line.endswith(told)
     assert "4.2" not in line
@@ -249,14 +249,14 @@ def test_no_ledger_is_told(fit, ledger, tmp_path):
     """In a line on the screen, and in the release."""
     said = []
     publish(fit, tmp_path / "out", say=said.append)
-    assert said.pop().startswith("The release is written.")
+    assert said.pop() == REPORT_FOLLOWS
     assert said == [NO_LEDGER]
     statement = json.loads((tmp_path / "out" / "release" / "guarantee.json").read_text())
     assert statement["ledger"] is None
     assert statement["accounted"] is False
     assert "no ledger accounts for this release" in statement["statement"]
     publish(fit, tmp_path / "more", ledger=ledger, dataset="cps", say=said.append)
-    assert said.pop().startswith("The release is written.")
+    assert said.pop() == REPORT_FOLLOWS
     assert said == [NO_LEDGER, OTHER_NEIGHBOURS]
     statement = json.loads((tmp_path / "more" / "release" / "guarantee.json").read_text())
     assert statement["accounted"] is True
