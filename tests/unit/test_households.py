@@ -337,7 +337,11 @@ def test_a_release_tells_readers_what_the_numbers_are(tmp_path):
     house = confidential_page(tmp_path / "out").decode()
     assert "Between members of a household" in house
     statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
-    assert size_ratio(statement["settings"], 10**6) == pytest.approx(1, abs=0.1)
+    households = statement["settings"]["rows"], statement["settings"]["estimated_records"]
+    persons = 10**6
+    assert size_ratio(statement["settings"], persons) == pytest.approx(
+        households[0] / households[1]
+    )
 
 
 def test_an_account_is_of_households_or_of_records(tmp_path):
