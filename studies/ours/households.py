@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.lazy import pd
 from dpbayes.inference.combining import combine
 from dpbayes.mechanisms import Households
@@ -79,7 +79,7 @@ def households(n: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def _members(
-    home: Vector, role: str, age: Floats, schooling: Floats, rng: np.random.Generator
+    home: Ints, role: str, age: Floats, schooling: Floats, rng: np.random.Generator
 ) -> pd.DataFrame:
     chance = np.where((age >= 16) & (age < 65), 0.3 + 0.03 * schooling, 0.02 * (age >= 16))
     works = (rng.random(len(age)) < chance).astype(int)
@@ -113,9 +113,9 @@ def estimates(rows: pd.DataFrame) -> tuple[Vector, Vector]:
     found = [
         _ratio(sizes, np.ones(n)),
         _ratio(income, np.ones(n)),
-        _ratio(np.bincount(home, values["works"], n), sizes),
-        _ratio(np.bincount(home, values["age"], n), sizes),
-        _ratio(np.bincount(home[partner], apart, n), np.bincount(home[partner], minlength=n)),
+        _ratio(_summed(home, values["works"], n), sizes),
+        _ratio(_summed(home, values["age"], n), sizes),
+        _ratio(_summed(home[partner], apart, n), _summed(home[partner], np.ones(len(apart)), n)),
         _slope(values["schooling"][head_of[home[partner]]], values["schooling"][partner],
                home[partner], n),
         _slope(values["schooling"][head_of[home[grown]]], values["schooling"][grown],
@@ -125,6 +125,11 @@ def estimates(rows: pd.DataFrame) -> tuple[Vector, Vector]:
     return np.array([value for value, _ in found]), np.array([variance for _, variance in found])
 
 
+def _summed(home: Ints, values: Floats, n: int) -> Floats:
+    """Sums of members' values by household, shape (n,)."""
+    return np.asarray(np.bincount(home, values, n), dtype=float)
+
+
 def _ratio(above: Floats, below: Floats) -> tuple[float, float]:
     """Ratio of sums over households, and its variance by linearisation."""
     value = above.sum() / max(below.sum(), 1e-9)
@@ -132,12 +137,12 @@ def _ratio(above: Floats, below: Floats) -> tuple[float, float]:
     return float(value), float((left**2).sum() / max(below.sum(), 1e-9) ** 2)
 
 
-def _slope(x: Floats, y: Floats, home: Vector, n: int) -> tuple[float, float]:
+def _slope(x: Floats, y: Floats, home: Ints, n: int) -> tuple[float, float]:
     """Slope of a least-squares line, and its variance with errors summed by household."""
     away = x - x.mean()
     squares = max(float(away @ away), 1e-9)
     slope = float(away @ y) / squares
-    left = np.bincount(home, away * (y - y.mean() - slope * away), n)
+    left = _summed(home, away * (y - y.mean() - slope * away), n)
     return slope, float((left**2).sum()) / squares**2
 
 
