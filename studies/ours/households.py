@@ -174,7 +174,7 @@ def run(seed: np.random.SeedSequence, n: int, epsilon: float, delta: float) -> p
         "half": (high - low) / 2 / sd,
         "records": np.abs(own - truth()) <= 1.96 * sd,
     }
-    return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=delta)
+    return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=f"{delta:g}")
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
