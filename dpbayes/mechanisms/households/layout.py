@@ -88,7 +88,6 @@ class Layout:
         named = sorted(set(groups))
         self.families: Ints = np.array([named.index(group) for group in groups], dtype=np.int64)
         self._family = _levels(FAMILY, len(named))
-        self._rules = self._plain_rules()
         self.blocks = tuple(self._blocks())
 
     @property
@@ -183,10 +182,6 @@ class Layout:
             known[PLACE] = _levels(PLACE, len(places))
         return known
 
-    def _plain_rules(self) -> list[tuple[set[str], str]]:
-        """Rules about one member or a household, with the columns that they read."""
-        return [(set(rule.names), rule.text) for rule in self.schema.kept]
-
     def _rules_of(self, places: tuple[int, ...], hidden: set[str]) -> Iterator[str]:
         """Yield the rules that the last column drawn in this block completes."""
         homes = self.homes
@@ -194,9 +189,9 @@ class Layout:
         drawn = hidden | set(homes.shared) | ({role} if role is not None else set())
         drawn |= {self._order} if others else set()
         fresh = hidden - set(homes.shared) if others else hidden
-        for names, text in self._rules:
-            if names & fresh and names <= drawn:
-                yield text
+        for kept in self.schema.kept:
+            if set(kept.names) & fresh and set(kept.names) <= drawn:
+                yield kept.text
         for place, rule in homes.rules:
             if place not in places:
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -13,10 +12,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Mask
-from dpbayes.core.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
-from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
+from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout, layout_of
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
@@ -25,12 +24,12 @@ from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated
 from dpbayes.mechanisms.marginals.counting import Measurement
 from dpbayes.mechanisms.marginals.exact_counts import FineCounts
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
+from dpbayes.mechanisms.marginals.paid_once import NoisyTablesFitted, NoisyTablesMechanism
 from dpbayes.mechanisms.marginals.parts import SCORES, are_scored
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.marginals.weighting import in_units
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
-from dpbayes.privacy.accounting import check_delta, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
@@ -51,7 +50,7 @@ TOGETHER = (
 
 
 @dataclass(frozen=True)
-class Households(ModelFreeMechanism):
+class Households(NoisyTablesMechanism):
     """Whole households: noisy tables of members beside each other, and a model of the tables.
 
     Households are drawn from the top: how many members there are in each place, the columns of the
@@ -88,36 +87,10 @@ class Households(ModelFreeMechanism):
     name: ClassVar[str] = "households"
     summary: ClassVar[str] = "households with members, from noisy tables; strict ε-DP by household"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_delta(self.delta)
-        if self.draw not in ("auto", "mode", "posterior"):
-            raise GuaranteeError(f"draw = {self.draw!r} must be auto, mode or posterior.")
-
-    @property
-    def halves(self) -> bool:
-        return True
-
-    @property
-    def sets_per_output(self) -> int | None:
-        return None
-
-    @property
-    def usual_datasets(self) -> int:
-        return 1 if self.draw == "mode" else SEVERAL
-
     def rho(self, layout: Layout) -> float | None:
         """Rho to spend on the tables, for ``adjacency``; None for pure epsilon."""
         tables = sum(len(block.asked) + len(block.hidden) for block in layout.blocks)
         return rho_to_spend(self.epsilon, self.delta, self.neighbours, tables)
-
-    def guarantee(self) -> Guarantee:
-        if self.delta:
-            raise GuaranteeError(
-                f"the guarantee at delta = {stated(self.delta)} depends on the columns: call "
-                "claim(schema), or a Synthesizer's guarantee()."
-            )
-        return super().guarantee()
 
     def claim(self, schema: Schema) -> Guarantee:
         layout = layout_of(schema)
@@ -216,7 +189,7 @@ class BlockAxes:
 Answers = tuple[Measurement | None, ...]
 
 
-class FittedHouseholds(ModelFreeFitted[Answers]):
+class FittedHouseholds(NoisyTablesFitted[Answers]):
     """Households coded as fine levels, ready to be counted with noise.
 
     Attributes:
@@ -269,14 +242,6 @@ class FittedHouseholds(ModelFreeFitted[Answers]):
         draft = _Draft(self, measure, np.random.default_rng(1), drawing=False)
         draft.members(number)
         return tuple(draft.answers.get(k) for k in range(len(self.blocks)))
-
-    def for_datasets(self, datasets: int) -> FittedHouseholds:
-        if self.mechanism.draw != "auto":
-            return self
-        fitted, draw = copy.copy(self), "mode" if datasets == 1 else "posterior"
-        fitted.mechanism = replace(self.mechanism, draw=draw)  # type: ignore[arg-type]
-        fitted.settings = {**self.settings, "draw": draw}
-        return fitted
 
     def told(self, output: Answers) -> dict[str, int | float]:
         assert output[0] is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import quoted
-from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
+from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import MOST_TOGETHER, Analysis
@@ -24,6 +23,7 @@ from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated
 from dpbayes.mechanisms.marginals.exact_counts import counts_of
 from dpbayes.mechanisms.marginals.groups import UNORDERED
 from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
+from dpbayes.mechanisms.marginals.paid_once import NoisyTablesFitted, NoisyTablesMechanism
 from dpbayes.mechanisms.marginals.parts import KEEP, MANY, SCORES, BudgetParts
 from dpbayes.mechanisms.marginals.refining import REFINED, SCORED, can_refine
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
@@ -36,7 +36,7 @@ from dpbayes.mechanisms.tables.cells import (
     check_bins,
     make_axis,
 )
-from dpbayes.privacy.accounting import check_delta, stated
+from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import EPSILONS, SURVEY, Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.records.chunks import InMemoryTable, Table
@@ -63,7 +63,7 @@ MOST_LEVELS = (400, 1000)  # levels of an ordered and an unordered column: fitte
 
 
 @dataclass(frozen=True)
-class Marginals(ModelFreeMechanism):
+class Marginals(NoisyTablesMechanism):
     """Noisy counts of every column and of pairs of columns, and rows from a model of the counts.
 
     Margins are counted on fine levels, pairs on coarse groups of levels that follow from the noisy
@@ -120,9 +120,6 @@ class Marginals(ModelFreeMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_delta(self.delta)
-        if self.draw not in ("auto", "mode", "posterior"):
-            raise GuaranteeError(f"draw = {self.draw!r} must be auto, mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
             raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
         check_bins(self.bins)
@@ -147,18 +144,6 @@ class Marginals(ModelFreeMechanism):
                 )
         return analyses
 
-    @property
-    def halves(self) -> bool:
-        return True
-
-    @property
-    def sets_per_output(self) -> int | None:
-        return None
-
-    @property
-    def usual_datasets(self) -> int:
-        return 1 if self.draw == "mode" else SEVERAL
-
     def rho(self, schema: Schema) -> float | None:
         """Rho to spend on the tables of these columns, for ``adjacency``; None for pure epsilon."""
         drawn = drawn_columns(schema)
@@ -166,14 +151,6 @@ class Marginals(ModelFreeMechanism):
         hidden = len(drawn) - public
         tables = hidden + math.comb(len(drawn), 2) - math.comb(public, 2)
         return rho_to_spend(self.epsilon, self.delta, self.neighbours, tables)
-
-    def guarantee(self) -> Guarantee:
-        if self.delta:
-            raise GuaranteeError(
-                f"the guarantee at delta = {stated(self.delta)} depends on the number of columns: "
-                "call claim(schema), or a Synthesizer's guarantee()."
-            )
-        return super().guarantee()
 
     def claim(self, schema: Schema) -> Guarantee:
         claim = self._claim_of_tables(schema)
@@ -399,7 +376,7 @@ def drawn_columns(schema: Schema) -> list[Column]:
     return sorted(drawn, key=lambda column: not column.public)
 
 
-class FittedMarginals(ModelFreeFitted[counting.Measurement]):
+class FittedMarginals(NoisyTablesFitted[counting.Measurement]):
     """Records coded as fine levels, ready to be counted with noise.
 
     Attributes:
@@ -486,14 +463,6 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         Its seed is fixed, so that they are a function of the noisy counts alone.
         """
         return self._maker(measured, np.random.default_rng(1), draw=False, one=True)
-
-    def for_datasets(self, datasets: int) -> FittedMarginals:
-        if self.mechanism.draw != "auto":
-            return self
-        fitted, draw = copy.copy(self), "mode" if datasets == 1 else "posterior"
-        fitted.mechanism = replace(self.mechanism, draw=draw)  # type: ignore[arg-type]
-        fitted.settings = {**self.settings, "draw": draw}
-        return fitted
 
     def told(self, output: counting.Measurement) -> dict[str, Any]:
         names = [axis.column.name for axis in self.cells.axes]
