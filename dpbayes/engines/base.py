@@ -72,7 +72,8 @@ class SamplerSettings:
             system, as a release must: whoever knows the seed can undo the randomness.
         parallel_chains: chains run at once; None for as many as there are cores.
         threads_per_chain: threads for ``reduce_sum`` inside a chain. They pay with CmdStan; the
-            embedded engine gains little and can lose (benchmarks/README.md).
+            embedded engine gains little and can lose (benchmarks/README.md), and takes one for
+            users' programs.
         adapt_delta: target acceptance rate; fits under a clamp take at least 0.95.
         max_treedepth: cap on the doublings of a trajectory.
         metric: "dense_e" (few, correlated parameters) or "diag_e" (many). None leaves it to the
@@ -136,12 +137,16 @@ class Engine(Protocol):
             ``candidates``, of which one is chosen.
         evaluates: whether a program can be evaluated at new points; recorded draws cannot.
         takes_metric: whether chains can begin with the inverse metric of earlier draws.
+        checks_threads: whether draws of chains with several threads are compared with the density
+            that one thread computes. Otherwise users' programs get one thread: what their
+            ``reduce_sum`` adds up may follow the number of blocks.
     """
 
     name: str
     draw: Draw
     evaluates: bool
     takes_metric: bool
+    checks_threads: bool
 
     def versions(self) -> dict[str, str]:
         """Versions of the packages and programs that draw, by name."""

@@ -56,7 +56,7 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
 
     name = "candidates"
     draw: Draw = "candidates"
-    evaluates, takes_metric = True, False
+    evaluates, takes_metric, checks_threads = True, False, False
 
     def __init__(self, points: int = POINTS) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
     """
 
     name = "cmdstan"
-    evaluates, takes_metric = True, False
+    evaluates, takes_metric, checks_threads = True, False, True
     draw: Draw = "chain"
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
 
     name = "embedded"
     draw: Draw = "chain"
-    evaluates = takes_metric = True
+    evaluates, takes_metric, checks_threads = True, True, False
 
     def versions(self) -> dict[str, str]:
         return {"stanli": stanli.__version__}

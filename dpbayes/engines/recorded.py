@@ -37,7 +37,7 @@ class RecordedEngine:
 
     name = "recorded"
     draw: Draw = "chain"
-    evaluates = takes_metric = False
+    evaluates = takes_metric = checks_threads = False
 
     def __init__(self, *recordings: xr.DataTree) -> None:
         if not recordings:

@@ -14,7 +14,7 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.stan.families import FAMILIES
 from dpbayes.synthesis.choice import score_programs
 from tests.cmdstan import NEEDS_CMDSTAN
-from tests.programs import GOOD, write
+from tests.programs import BLOCKS, GOOD, write
 
 ILL = {"type": "binary", "levels": ["no", "yes"]}
 PAY = {"type": "continuous", "lower": 0, "upper": 1}
@@ -338,3 +338,42 @@ def test_what_needs_no_gradient_takes_a_program_without_one(mechanism, tmp_path)
     with pytest.raises(dpb.ProgramError, match="no gradient"):
         made.fit(records)
     made.with_engine(CandidatesEngine(100)).fit(records)
+
+
+def test_a_fit_with_another_anchor_shares_no_randomness_with_the_one_before(tmp_path):
+    """Chains of one seed under anchors of two tables were correlated with 1.000, draw by draw."""
+    made = dpb.Synthesizer(
+        schema(1000, pay=PAY),
+        dpb.Anchored(1.0, anchor="histogram"),
+        dpb.Program(write(tmp_path, GOOD), "pay ~ 1"),
+        settings=SHORT,
+    )
+    records = pd.DataFrame({"pay": np.random.default_rng(0).uniform(0, 1, 1000)})
+    draws = []
+    for _ in range(3):
+        fit = made.fit(records, allow_nonconvergence=True, checkpoint=tmp_path / "chains")
+        assert fit.checkpoint.reused == 0
+        draws.append(fit.fitted.draws["posterior"]["mu"].to_numpy().ravel())
+    correlated = np.corrcoef(draws)[np.triu_indices(3, 1)]
+    assert np.abs(correlated).max() < 0.5  # of 200 draws with a third of that in effect: 4 sds
+
+
+def test_a_program_whose_blocks_differ_gets_one_thread(tmp_path):
+    """The embedded engine does not compare its draws with one thread, as CmdStan's are."""
+    text = BLOCKS.replace("linspaced_int_array(n, 1, n), 4000", "linspaced_int_array(n, 1, n), 10")
+    wrong = text.replace(
+        "return pseudo_log_lik(", "if (first > 1) log_lik_i += 5 * mu;\n    return pseudo_log_lik("
+    )
+    assert wrong.count("5 * mu") == 1
+    made = dpb.Synthesizer(
+        schema(60, pay=PAY),
+        dpb.Censored(1.0),
+        dpb.Program(write(tmp_path, wrong), "pay ~ 1"),
+        settings=dpb.SamplerSettings(chains=2, warmup=100, draws=100, seed=1, threads_per_chain=2),
+        allow_unproved=True,
+    )
+    records = pd.DataFrame({"pay": np.linspace(0.1, 0.9, 60)})
+    fitted = made.fit(records, allow_nonconvergence=True).fitted
+    bound, draws = fitted.posteriors[-1].bound_stage.bound, fitted.draws
+    moved = draws["sample_stats"]["lp"].to_numpy().ravel() - np.ravel(bound.log_prob(draws))
+    assert np.ptp(moved) < 1e-9

@@ -644,3 +644,12 @@ def test_programs_that_differ_in_an_include_within_a_comment(tmp_path):
         text = GOOD.replace(f"  {PRIOR}", f"  {PRIOR}\n/*\n#include a.stan\n*/")
         proofs.append(prove(StanProgram.from_file(write(tmp_path / folder, text))))
     assert not proofs[1].proved
+
+
+@pytest.mark.parametrize("terms", ["- " * 800 + "mu", " + ".join(["mu", *["0.001"] * 1200])])
+def test_an_expression_of_a_thousand_terms_is_refused(terms, tmp_path):
+    path = write(tmp_path, GOOD.replace("square(y - mu)", f"square(y - ({terms}))", 1))
+    assert not prove(StanProgram.from_file(path)).proved
+    schema = {"rows": 20, "columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
+    with pytest.raises(ProgramError, match=r"cannot be followed|too deep"):
+        dpb.Synthesizer(dpb.Schema.from_dict(schema), dpb.Censored(1.0), dpb.Program(path, "y ~ 1"))

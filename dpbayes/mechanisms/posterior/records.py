@@ -20,7 +20,7 @@ from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, CompiledModel, by_record, log_lik_where
-from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.checkpoint import Checkpoint, Resumable
 from dpbayes.engines.choices import Candidates, CandidateSource
 from dpbayes.engines.contract import (
     check_gradient,
@@ -90,10 +90,11 @@ class BoundRecords:
         self.counted = counted[self.kinds.rows]
         program = self.model.program
         self._compiled = task.engine.compile(program)
+        may_share = program.bundled or task.engine.checks_threads
+        self.threads = task.settings.threads_per_chain if may_share else 1
         if not program.bundled:
-            threads = task.settings.threads_per_chain
             check_on_made_up(
-                self.model, self._compiled, task.schema, task.rows, threads, chains=False
+                self.model, self._compiled, task.schema, task.rows, self.threads, chains=False
             )
         self.plain = self._plain(self._compiled)
 
@@ -308,8 +309,14 @@ class BoundRecords:
             checkpoint: storage of finished chains, or None.
             before: draws of the stage by which this one is anchored, or None.
         """
+        requested = replace(self.task.settings, threads_per_chain=self.threads)
+        density = bound.bound
+        if checkpoint is not None and requested.seed is None and isinstance(density, Resumable):
+            # Tables of anchors and a noisy number of rows are drawn again in each fit: another
+            # density gets randomness of its own, so that two releases share none.
+            state = [int(part) for part in seed.generate_state(4)]
+            seed = np.random.SeedSequence([*state, int(density.identity(), 16)])
         number = int(seed.generate_state(1)[0] >> 1)
-        requested = self.task.settings
         covariates = sum(len(model.formula.names) for model in self.model.columns)
         most_learnt, most_dense = DENSE_METRIC_COVARIATES
         dense = covariates <= most_dense and not self.grouped

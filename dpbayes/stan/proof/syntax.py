@@ -70,7 +70,11 @@ def parse(text: str) -> Node:
     except UnexpectedInput as error:
         line = error.line if error.line and error.line > 0 else text.count("\n") + 1
         raise Unreadable(line) from None
-    return _node(tree, 1)
+    try:
+        return _node(tree, 1)
+    except RecursionError:  # an expression of a thousand terms, in the longest line most likely
+        lengths = [len(line) for line in text.split("\n")]
+        raise Unreadable(1 + lengths.index(max(lengths))) from None
 
 
 @cache
