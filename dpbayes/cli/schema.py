@@ -17,7 +17,7 @@ from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flatten
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
 from dpbayes.core.files import read_text
-from dpbayes.mechanisms import Marginals
+from dpbayes.mechanisms import Households, Marginals
 from dpbayes.planning.population import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
@@ -31,6 +31,7 @@ from dpbayes.schema.confirmation import (
 )
 from dpbayes.schema.draft import FEWEST, MARK, guesses, text
 from dpbayes.schema.editors import json_schema
+from dpbayes.schema.suggestions import identifiers
 from dpbayes.schema.table import KNOWN
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
@@ -118,8 +119,17 @@ def check(
         declared.validate(frame, show_values=show_values)
         declared.check_identifiers(frame)
         say("The records fit the schema.")
+        grouped = declared.cluster is not None or declared.household is not None
+        repeated = [] if grouped else identifiers({str(name): frame[name] for name in frame})
+        for name in repeated:
+            if name in declared.columns and declared[name].type != "continuous":
+                say(
+                    f"Note: values of {name!r} repeat like an identifier's. If they are persons, "
+                    "a number or text of theirs is released, and ε is for a row, not for a person: "
+                    'declare it with type = "identifier", and [cluster].'
+                )
     if declared.keep:
-        Synthesizer(declared, Marginals(1))
+        Synthesizer(declared, Marginals(1) if declared.household is None else Households(1))
     models = Sequence.from_toml(schema, "schema")
     if models is not None:
         models.on(declared)

@@ -30,9 +30,11 @@ STEEPER = 5  # least ratio of the largest sampling weight to the smallest, for a
 NEAR = 1e-9  # relative error within which numbers are equal
 _TIMES = re.compile(r"year|month|week|quarter|wave|round|period|time|date|day", re.I)
 _NAMES = re.compile(
-    r"(?:^|_)(?:id|nr|pid|key|person|respondent|household|hhid)(?:$|_)|\w+id$", re.I
+    r"(?:^|_)(?:id|nr|pid|key|person|respondent|household|hhid|ident|firm|subj(?:ect)?|patient)"
+    r"(?:$|_)|^(?:id|hhid|pers|case|ind)(?:code|nr|num|no|pn)$|\w+id$",
+    re.I,
 )
-
+EXPECTED = 30  # repeats of a value at one time that chance would bring, if none is there by design
 
 # Weights of survey files; weights of bodies have such names, too, so that a draft asks.
 _WEIGHTS = re.compile(
@@ -79,7 +81,9 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
     if frame.shape[0] < FEWEST_PERSONS or len(by_name) < frame.shape[1]:
         return
     codes = {name: pd.factorize(values)[0] for name, values in by_name.items()}
-    for name in [name for name in by_name if _is_identifier(name, codes)]:
+    for name in identifiers(by_name):
+        if guesses[name].entry.get("type") == "continuous":
+            continue  # a measure of persons that does not change
         most = int(np.bincount(codes[name][codes[name] >= 0]).max())
         guesses[name].of_persons = True
         guesses[name].leave_out(
@@ -91,7 +95,7 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         )
     used = [name for name, guess in guesses.items() if guess.entry]
     for place, name in enumerate(used):
-        conditions = dict(_conditions(name, used, by_name, codes))
+        conditions = dict(_conditions(name, used, by_name, codes, guesses))
         if exact := [condition for condition, everywhere in conditions.items() if everywhere]:
             guesses[name].notes.append(
                 f"Missing exactly where this is not true: only_if = {min(exact, key=len)!r}?"
@@ -141,6 +145,12 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             guesses[first].notes.append(f'True in all rows: rules = ["{rule}"]?')
 
 
+def identifiers(columns: Mapping[str, pd.Series]) -> list[str]:
+    """Names of columns whose values repeat like those of persons with several rows."""
+    codes = {name: pd.factorize(values)[0] for name, values in columns.items()}
+    return [name for name in columns if _is_identifier(name, codes)]
+
+
 def _may_weigh(values: pd.Series) -> bool:
     """Tell whether numbers may be sampling weights: they vary more than those of bodies."""
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
@@ -165,14 +175,32 @@ def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
         return False
     if _NAMES.search(name):
         return True
-    waves = (c for o, c in codes.items() if o != name and 1 < c.max() + 1 <= 2 * most)
-    return most * persons == len(own) == len(codes[name]) and any(
-        c.min() >= 0 and len(np.unique(own * (c.max() + 1) + c)) == len(own) for c in waves
+    waves = [c for o, c in codes.items() if o != name and 1 < c.max() + 1 <= 2 * most]
+    return len(own) == len(codes[name]) and any(
+        c.min() >= 0
+        and _once_each(own, c)
+        and (most * persons == len(own) or _by_chance(own, c) >= EXPECTED)
+        for c in waves
     )
 
 
+def _once_each(own: NDArray[Any], wave: NDArray[Any]) -> bool:
+    """True if no person has two rows of one wave."""
+    return len(np.unique(own.astype(np.int64) * (wave.max() + 1) + wave)) == len(own)
+
+
+def _by_chance(own: NDArray[Any], wave: NDArray[Any]) -> float:
+    """Pairs of a person's rows that would be of one wave if waves were dealt at random."""
+    counts, shares = np.bincount(own), np.bincount(wave) / len(wave)
+    return float((counts * (counts - 1) / 2).sum() * (shares**2).sum())
+
+
 def _conditions(
-    name: str, used: list[str], by_name: Mapping[str, pd.Series], codes: Mapping[str, NDArray[Any]]
+    name: str,
+    used: list[str],
+    by_name: Mapping[str, pd.Series],
+    codes: Mapping[str, NDArray[Any]],
+    guesses: Mapping[str, Guess],
 ) -> Iterator[tuple[str, bool]]:
     """Yield rules of one other column without which a column is missing; True if never with it."""
     missing = codes[name] < 0
@@ -193,10 +221,9 @@ def _conditions(
             first = np.unique(own, return_index=True)[1]
             one = never.sum() == 1 < count - 1
             values = by_name[other].iloc[first[never if one else ~never]].tolist()
-            shown = [
-                repr(v) if isinstance(v, str) else f"{v:g}" if isinstance(v, float) else str(v)
-                for v in values
-            ]
+            if guesses[other].entry["type"] in ("count", "continuous"):
+                values = sorted(map(float, values))  # numbers of a file are text here
+            shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in values]
             rule = f"in [{', '.join(shown)}]"
             if len(shown) == 1:
                 rule = f"{'!=' if one else '=='} {shown[0]}"
