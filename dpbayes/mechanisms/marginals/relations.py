@@ -161,10 +161,13 @@ def fit_conditional(
     left: Floats | None = None,
     start: Sequence[Floats] = (),
 ) -> Conditional:
-    """Fit W at its posterior mode, or draw it from a normal approximation of its posterior.
+    """Fit W at its posterior mode, or draw it from about its posterior.
 
-    The approximation has the curvature of a normal likelihood of the measured sums, whose variance
-    is that of n records plus the noise. Intercepts follow from the shares.
+    A draw is the mode given other sums and another prior mean: these are drawn about their own with
+    the variance that they have, for the sums that of n records plus the noise. For linear models
+    this is the posterior (randomised maximum a posteriori; Oliver, He & Reynolds, 1996); where a
+    cell is all but empty, a normal approximation at the mode would know that it is.
+    Intercepts follow from the shares.
 
     Args:
         mass: as in ``Conditional``.
@@ -181,7 +184,7 @@ def fit_conditional(
     weights = fit.climbed(fit.joined(start))
     if rng is not None:
         mode = fit.split(weights)[0][:, 0].copy()
-        weights = fit.moved(weights, rng)
+        weights = fit.drawn(weights, rng)
         # Intercepts follow from the shares. Drawn ones of groups that are all but empty are so
         # large that others' probabilities underflow, and no balancing brings them back.
         fit.split(weights)[0][:, 0] = mode
@@ -235,6 +238,7 @@ class _Mode:
         self.noise = joined(np.zeros((a, 1)), noises[0], noises[1:])
         vague = np.full((a, 1), _VAGUE**-0.5)
         self.precision = joined(vague, sds[0], sds[1:]) ** -2.0
+        self.prior = np.zeros(len(self.precision))
         rows = len(first.psi)
         # Evenly spaced, because rows may be sorted by public columns.
         self.some = np.linspace(0, rows - 1, min(rows, _FOR_CURVATURE)).astype(np.int64)
@@ -265,7 +269,7 @@ class _Mode:
         or if noise moved the sums to values that no W gives, and the curvature vanishes on the way.
         """
         penalty = (1 + self.noise / self.n) * self.precision
-        off = self._missed(weights) - penalty * weights
+        off = self._missed(weights) - penalty * (weights - self.prior)
         root, gain, length = None, np.inf, 1.0
         for _ in range(_STEPS):
             step = None if root is None or length < 1 else linalg.lu_solve(root, off)
@@ -276,7 +280,7 @@ class _Mode:
             length = 1.0
             while True:
                 proposal = weights + length * step
-                off = self._missed(proposal) - penalty * proposal
+                off = self._missed(proposal) - penalty * (proposal - self.prior)
                 if length < _SHORTEST or float(step @ off) > -_OVER * gain:
                     break
                 length /= 2  # past the top along the step
@@ -291,7 +295,8 @@ class _Mode:
         for _ in range(_STEPS):
             slope = self._slope(weights)
             variance = _variance(slope, self.noise)
-            gradient = slope @ np.linalg.solve(variance, missed) - self.precision * weights
+            gradient = slope @ np.linalg.solve(variance, missed)
+            gradient -= self.precision * (weights - self.prior)
             step = np.linalg.solve(_information(slope, variance, self.precision), gradient)
             gain = float(step @ gradient)
             lost, length = self._lost(variance, missed, weights), 1.0
@@ -320,7 +325,7 @@ class _Mode:
 
     def _lost(self, variance: Floats, missed: Floats, weights: Floats) -> float:
         """Minus twice the log posterior, up to a constant."""
-        prior = (self.precision * weights**2).sum()
+        prior = (self.precision * (weights - self.prior) ** 2).sum()
         return float(missed @ np.linalg.solve(variance, missed) + prior)
 
     def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
@@ -347,24 +352,27 @@ class _Mode:
             covariance[columns, rows] = covariance[rows, columns].T
         return self.n * covariance
 
-    def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
-        """Draw weights from the normal approximation at the mode."""
-        slope = self._slope(weights)
-        return weights + error_drawn(slope, self.noise, self.precision, rng)
+    def drawn(self, weights: Floats, rng: np.random.Generator) -> Floats:
+        """Draw weights, given their mode."""
+        missed, before = sums_and_prior_drawn(self._slope(weights), self.noise, self.precision, rng)
+        known = np.ones(len(weights), dtype=bool)
+        self.split(known)[0][:, 0] = False  # intercepts
+        self.sums, self.prior = self.sums + known * missed, known * before
+        return self.climbed(weights)
 
 
-def error_drawn(
+def sums_and_prior_drawn(
     slope: Floats, noise: Floats, precision: Floats, rng: np.random.Generator
-) -> Floats:
-    """Draw the deviation of weights from their mode, shape (F,), in the normal approximation.
+) -> tuple[Floats, Floats]:
+    """Draw deviations of the measured sums, and a prior mean of the weights, shape (F,) each.
 
     Args:
         slope: derivative of the sums in the weights, equal to their covariance: shape (F, F).
         noise, precision: variance of the noise in each sum, and prior precision: shape (F,).
     """
-    information = _information(slope, _variance(slope, noise), precision)
-    root = np.linalg.cholesky(information)
-    return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(slope))))
+    root = np.linalg.cholesky(_variance(slope, noise))
+    missed = np.asarray(root @ rng.standard_normal(len(slope)))
+    return missed, rng.standard_normal(len(slope)) / np.sqrt(precision)
 
 
 def _variance(slope: Floats, noise: Floats) -> Floats:

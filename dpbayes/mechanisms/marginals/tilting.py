@@ -15,7 +15,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.mechanisms.marginals.analyses import Answer
-from dpbayes.mechanisms.marginals.relations import error_drawn, evident_scale
+from dpbayes.mechanisms.marginals.relations import evident_scale, sums_and_prior_drawn
 from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema.rules import Values
 
@@ -221,11 +221,12 @@ def fit_tilt(
     off = target - features.means(p)
     sd = max(evident_scale(off, (variances * n + noise) / n**2, variances), least)
     penalty = (1 + noise / (n * variances)) / (n * sd**2)
-    weights = fit.climbed(target, penalty)
-    if rng is not None:
+    weights = fit.climbed(target, penalty, np.zeros(len(target)))
+    if rng is not None:  # as ``fit_conditional``
         slope = n * features.covariance(fit.balanced(weights).of(chances, features))
         precision = np.full(len(weights), sd**-2.0)
-        weights = weights + error_drawn(slope, noise, precision, rng)
+        missed, before = sums_and_prior_drawn(slope, noise, precision, rng)
+        weights = fit.climbed(target + missed / n + penalty * before, penalty, weights)
     return fit.balanced(weights)
 
 
@@ -253,9 +254,8 @@ class _Fit:
                 break
         return Tilt(weights, self.shift.copy())
 
-    def climbed(self, target: Floats, penalty: Floats) -> Floats:
-        """Weights at the mode, by Newton steps that change no probability by much."""
-        weights = np.zeros(len(target))
+    def climbed(self, target: Floats, penalty: Floats, weights: Floats) -> Floats:
+        """Weights at the mode, by Newton steps from a start that change no probability by much."""
         for _ in range(_STEPS):
             p, apart = self._round(weights)
             off = target - self.features.means(p) - penalty * weights
