@@ -259,7 +259,7 @@ class MechanismOptions:
         list[str] | None,
         typer.Option(
             metavar="FORMULA",
-            help="For marginals: a regression that synthetic rows are to keep, "
+            help="For marginals and households: a regression that synthetic rows are to keep, "
             "'earnings ~ age * gender'. May be repeated; the schema may have some, too.",
         ),
     ] = None

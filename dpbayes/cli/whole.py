@@ -108,14 +108,13 @@ def utility(
 
     kind = kind_of(figure)
     declared = Schema.from_toml(schema)
-    whole = Whole.of(
-        declared,
-        source.read(records, declared),
-        read_records(synthetic, declared),
-        show_values=show_values,
-    )
+    own, made = source.read(records, declared), read_records(synthetic, declared)
+    whole = Whole.of(declared, own, made, show_values=show_values)
     measures = joint_utility(whole)
-    tables = [(text, compared(whole, text).coefficients()) for text in formula or ()]
+    tables = [
+        (text, compared(whole.of_members(declared, own, made, text), text).coefficients())
+        for text in formula or ()
+    ]
     tables += [(text, contingency(whole, names_of(text))) for text in table or ()]
     _say(measures)
     if declared.survey is not None:

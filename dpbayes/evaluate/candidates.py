@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -203,7 +205,8 @@ def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourT
     """Yield neighbouring tables of households, with the largest household in the middle of changes.
 
     It is removed; another one is added, or replaces it; a member is removed or changed; and all
-    members have the columns of a made-up record. Those that break a rule are left out.
+    members have the columns of a made-up record: one of each kind, then the next. Those that break
+    a rule, or are the same household, are left out.
     """
     assert schema.household is not None
     key, plain = schema.household.id, _plain(records)
@@ -214,20 +217,36 @@ def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourT
     ends = pd.concat([corners(schema.confidential(), made), made], ignore_index=True)
     role = schema.household.role
 
+    home = plain[plain[key] == largest]
+    names = [name for name in schema.columns if name != role]
+
+    def made_up_members(members: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        for number in range(len(ends)):
+            yield members.assign(**{name: ends[name].iloc[number] for name in names})
+
+    def changed_members() -> Iterator[pd.DataFrame]:
+        for row, name in itertools.product(range(len(home)), schema.columns):
+            other = home.copy()
+            other.loc[home.index[row], name] = ends[name].iloc[row % len(ends)]
+            yield other
+
     def others() -> Iterator[pd.DataFrame]:
         """Households that may stand in the place of the largest one."""
-        own = plain[plain[key] == largest]
-        yield plain[plain[key] == smallest]
-        for number in range(len(ends)):
-            names = [name for name in schema.columns if name != role]
-            for members in (own, own.iloc[:1]):
-                yield members.assign(**{name: ends[name].iloc[number] for name in names})
-        for row in range(len(own)):
-            yield own.drop(index=own.index[row])
-            for name in schema.columns:
-                changed = own.copy()
-                changed.loc[own.index[row], name] = ends[name].iloc[row % len(ends)]
-                yield changed
+        kinds = (
+            [plain[plain[key] == smallest]],
+            made_up_members(home),
+            (home.drop(index=index) for index in home.index[::-1]),
+            changed_members(),
+            made_up_members(home.iloc[:1]),
+        )
+        for one_of_each in itertools.zip_longest(*kinds):
+            yield from (other for other in one_of_each if other is not None and unlike(other))
+
+    def unlike(other: pd.DataFrame) -> bool:
+        """True unless there are no members, or those of the largest household in any order."""
+        columns = list(schema.columns)
+        texts = (part[columns].astype(str).itertuples(False) for part in (other, home))
+        return len(other) > 0 and operator.ne(*map(Counter, texts))
 
     def table(frames: list[pd.DataFrame]) -> pd.DataFrame | None:
         try:

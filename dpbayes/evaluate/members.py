@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.households.layout import kept_by
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.households import Homes, Members
+from dpbayes.schema.rules import values_of
 
 BINS = 10  # of a column of numbers, with equally many members of the records
 
@@ -51,6 +54,29 @@ def between_members(
         spread = float(np.sqrt(shares * (1 - shares)).sum()) / math.sqrt(2 * math.pi)
         rows.append((relation, float(np.mean(apart)), spread * float(np.mean(noise)), int(n)))
     return pd.DataFrame(rows, columns=["relation", "distance", "by_chance", "pairs"])
+
+
+def joined(schema: Schema, rows: pd.DataFrame, formula: str) -> tuple[Schema, pd.DataFrame]:
+    """Members that a regression is of, beside their head and household.
+
+    Args:
+        rows: validated rows, with numbers of households.
+        formula: a regression as in ``keep``.
+    Returns:
+        the schema and the rows of a table of these members, with columns of members as ROLE.COLUMN.
+    Raises:
+        SchemaError: no such regression.
+    """
+    homes = schema.homes
+    place, _ = kept_by(homes, formula)
+    values, _ = homes.beside_head(homes.of(rows), place)
+    columns = {}
+    for name in values:
+        column = homes.shared[name] if name in homes.shared else homes.own[name.partition(".")[2]]
+        missing = column.missing or (("",) if column.optional else ())
+        columns[name] = replace(column, name=name, only_if=None, missing=missing)
+    typed = {name: values_of(columns[name], value) for name, value in values.items()}
+    return Schema(columns), pd.DataFrame(typed)
 
 
 def _edges(column: Column, values: Floats) -> Floats | None:

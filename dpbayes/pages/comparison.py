@@ -65,6 +65,10 @@ class PageTopic:
     show_values: bool = False
     progress: bool = False
 
+    def for_formula(self, whole: Whole, released: pd.DataFrame, formula: str) -> Whole:
+        """Return the tables that a regression is of."""
+        return whole.of_members(self.schema, self.records, released, formula)
+
     def beside(self, released: pd.DataFrame) -> Whole:
         """Pair the records with the released rows, for the released columns."""
         names = [name for name in self.schema.columns if name in released]
@@ -100,21 +104,24 @@ def sections(
     Distances are means over the data sets; pictures of columns, distances of the whole table and
     attacks are of the first one.
     """
-    wholes = map(question.beside, data_sets)
-    whole = next(wholes)
+    released = iter(data_sets)
+    first = next(released)
+    whole = question.beside(first)
     fitted: dict[str, OnRecords] = {}
     unfitted: dict[str, str] = {}
     for formula, asked in regressions.to_compare(statement, question.formulas).items():
+        own = question.for_formula(whole, first, formula)
         if asked:
-            regressions.check_columns(whole.schema, formula)
+            regressions.check_columns(own.schema, formula)
         try:
-            fitted[formula] = regressions.of_records(whole, formula)
+            fitted[formula] = regressions.of_records(own, formula)
         except DpbayesError as error:
             unfitted[formula] = str(error)
-    measured, total = [_measured(whole, fitted, unfitted)], statement["datasets"] - 1
+    measured = [_measured(question, first, whole, fitted, unfitted)]
+    total = statement["datasets"] - 1
     with progress_of(total, "comparing data sets", shown=question.progress) as done:
-        for other in wholes:
-            measured.append(_measured(other, fitted, unfitted))
+        for data in released:
+            measured.append(_measured(question, data, question.beside(data), fitted, unfitted))
             done()
     outcomes = over_data_sets([of.outcomes for of in measured])
     page_sections = [
@@ -123,9 +130,11 @@ def sections(
         _together(whole, [of.pairs for of in measured], outcomes),
     ]
     if fitted or unfitted:
-        page_sections.append(regressions.section([of.fits for of in measured], unfitted))
+        fits = [of.fits for of in measured]
+        page_sections.append(regressions.section(fits, unfitted, statement))
     if question.keys:
-        table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
+        bounds = bounds_of(statement, row=True)
+        table = risk(whole, question.keys, question.sensitive, bounds)
         key_names = ", ".join(question.keys)
         text = [
             f"What somebody who knows {key_names} of a record finds in the synthetic rows, what is "
@@ -143,10 +152,17 @@ def sections(
     return page_sections
 
 
-def _measured(whole: Whole, fitted: Mapping[str, OnRecords], unfitted: dict[str, str]) -> _Measured:
+def _measured(
+    question: PageTopic,
+    data: pd.DataFrame,
+    whole: Whole,
+    fitted: Mapping[str, OnRecords],
+    unfitted: dict[str, str],
+) -> _Measured:
     """Compare a data set with the records.
 
     Args:
+        data, whole: the data set as it was read, and paired with the records.
         fitted: regressions on the records, by formula.
         unfitted: takes the reason why a regression cannot be compared on a data set, the first of
             each formula.
@@ -165,7 +181,8 @@ def _measured(whole: Whole, fitted: Mapping[str, OnRecords], unfitted: dict[str,
     fits = {}
     for formula, ours in fitted.items():
         try:
-            fits[formula] = regressions.compared(whole, formula, ours)
+            own = question.for_formula(whole, data, formula)
+            fits[formula] = regressions.compared(own, formula, ours)
         except DpbayesError as error:
             unfitted.setdefault(formula, str(error))
         else:

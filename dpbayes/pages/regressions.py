@@ -16,6 +16,8 @@ from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import interval_overlap
 from dpbayes.formula.formula import columns_of, without_groups
+from dpbayes.inference.combining import combine
+from dpbayes.inference.coverage import RULES_BY_MECHANISM, records_of, size_ratio
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, Section, shown
@@ -23,6 +25,7 @@ from dpbayes.pages.verdict import ERRORS, Comparison, of_data_sets
 from dpbayes.report.whole import Whole, numbers_of
 from dpbayes.schema import Schema
 
+LONG = 3.0  # times the records' standard error above which that of readers is named
 MODELS = {"ols": "least squares", "logit": "logistic", "ordinal": "proportional odds"}
 FEWEST_GROUPS = 3  # whose means have a variance that says something
 Estimates = tuple[Floats, Floats]  # values and standard errors
@@ -250,15 +253,18 @@ def _spreads(
 
 
 def section(
-    of_each: Sequence[Mapping[str, Compared]], unfitted: Mapping[str, str] | None = None
+    of_each: Sequence[Mapping[str, Compared]],
+    unfitted: Mapping[str, str] | None = None,
+    statement: Mapping[str, Any] | None = None,
 ) -> Section:
     """Section that compares regressions and groups on the records and on the data sets.
 
     Args:
         of_each: regressions of each data set by formula.
+        statement: that of the release, for the errors of what readers combine.
         unfitted: by formula, why the records, or the first data set without it, do not have it.
     """
-    pictures, tables, missed, partly = [], [], [], []
+    pictures, tables, missed, partly, wide = [], [], [], [], []
     firsts: dict[str, Compared] = {}
     for by_formula in of_each:
         firsts = {**by_formula, **firsts}
@@ -269,20 +275,29 @@ def section(
         apart = np.abs(estimates - first.ours[0]) > ERRORS * first.ours[1]
         if apart.any():
             missed.append(f"{first.formula}: {', '.join(table.loc[apart, 'coefficient'])}")
+        combined = _errors_of_readers(fits, statement or {})
+        if combined is not None:
+            table.insert(5, "se, readers", combined)
+            long = combined > LONG * first.ours[1]
+            if long.any():
+                wide.append(f"{first.formula}: {', '.join(table.loc[long, 'coefficient'])}")
         caption = f"{first.formula} ({MODELS[first.model]}{of_data_sets(len(fits))})"
         if few := len(of_each) - len(fits):
             partly.append(f"{first.formula}: {few} of {len(of_each)}")
         tables.append(PageTable.of(caption, table))
-        both = {"data": first.ours, "synthetic": (estimates, errors)}
+        both = {
+            "data": first.ours,
+            "synthetic": (estimates, errors if combined is None else combined),
+        }
         figure = figures.regression(first.formula, both, first.names)
         mean = table["interval overlap"].mean()
         text = f"Coefficients of {first.formula}; mean overlap of 95% intervals {mean:.2f}."
         pictures.append(Picture.of(figure, text, text))
         tables += [_groups(by, fits) for by in first.spreads]
     note = (
-        "Intervals of a synthetic data set leave out what noise and synthesis add; overlap is of "
-        "95% intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
-        "missing value in a regression are left out of it."
+        "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
+        "such 95% intervals, 1 where they are the same and below 0 where they are apart. Rows "
+        "with a missing value in a regression are left out of it."
     )
     texts = [note]
     texts += [
@@ -295,9 +310,26 @@ def section(
             "Data sets are left out in which a level is missing, or a regression cannot be fitted: "
             f"{'; '.join(partly)}."
         )
+    if wide:
+        texts.append(
+            "se, readers, is what `combine` gives from all data sets. More than "
+            f"{LONG:g} times the records': {'; '.join(wide)}."
+        )
     if missed:
         texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
     return Section("Regressions", texts, pictures=pictures, tables=tables)
+
+
+def _errors_of_readers(fits: Sequence[Compared], statement: Mapping[str, Any]) -> Floats | None:
+    """Standard errors of the estimates that readers combine; None if there are none."""
+    estimates, errors = (np.array([of.theirs[k] for of in fits]) for k in (0, 1))
+    rule = RULES_BY_MECHANISM.get(str(statement.get("mechanism")))
+    if rule is None or len(fits) < 2 or not np.isfinite([estimates, errors]).all():
+        return None
+    settings = statement.get("settings", {})
+    ratio = size_ratio(settings, int(settings.get("rows") or records_of(settings) or 1))
+    combined = combine(estimates, errors**2, rule, size_ratio=ratio)
+    return np.asarray(combined.standard_error, dtype=float)
 
 
 def _groups(by: tuple[str, ...], fits: Sequence[Compared]) -> PageTable:

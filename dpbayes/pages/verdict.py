@@ -158,7 +158,10 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
     if not lost:
         text.append("Nothing is lost by these measures.")
     elif len(points) < len(lost):
-        text.append(f"Lost, the worst first ({len(points)} of {len(lost):,}):")
+        text.append(
+            f"Lost, the worst first ({len(points)} of {len(lost):,}, up to {MOST_OF_A_KIND} of a "
+            "kind):"
+        )
     else:
         text.append("Lost, the worst first:")
     return Section("Verdict", text, points=points)

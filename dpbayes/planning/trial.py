@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -14,15 +14,18 @@ from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.mechanisms.base import Mechanism
+from dpbayes.mechanisms.households.layout import layout_of
+from dpbayes.mechanisms.households.rows import kept_rows
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.planning.population import Population, schema_of
 from dpbayes.report.whole import Whole, tables_of
 from dpbayes.schema import Schema
-from dpbayes.schema.rules import numbers_of
+from dpbayes.schema.rules import Values, numbers_of
 from dpbayes.synthesis.synthesizer import Synthesizer
 
 KEPT = 5  # data sets from which coefficients of kept regressions are combined
 SEEDS = 1000  # offset between the seeds of populations and those of noise
+Regression = tuple[Analysis, Values, Floats]  # with its rows' values, and what each counts as
 
 
 @dataclass(frozen=True)
@@ -68,53 +71,60 @@ def try_out(
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
-    analyses = [Analysis(text, schema) for text in schema.keep]
     by_run, kept = [], []
     for run, table in enumerate(tables):
-        number = min(datasets, KEPT if analyses else 2)
+        number = min(datasets, KEPT if schema.keep else 2)
         synthesizer = Synthesizer(schema_of(schema, table), mechanism)
         made = synthesizer.fit(table).sample(number, seed=SEEDS + run).datasets
         each = [distances(schema, table, synthetic) for synthetic in made[:2]]
         by_run.append(np.mean(each, axis=0))
-        kept += [off for a in analyses if (off := _off(a, schema, table, made)) is not None]
+        each_kept = zip(*(_regressions(schema, data) for data in (table, *made)), strict=True)
+        kept += [off for of_each in each_kept if (off := _off(of_each)) is not None]
     return Accuracy.of(np.array(by_run), kept)
 
 
-def _off(
-    analysis: Analysis, schema: Schema, table: pd.DataFrame, made: Sequence[pd.DataFrame]
-) -> float | None:
+def _regressions(schema: Schema, data: pd.DataFrame) -> Iterator[Regression]:
+    """Yield the regressions that are kept, with the values and weights of their rows."""
+    if schema.household is not None:
+        layout = layout_of(schema)
+        yield from kept_rows(layout, schema.homes.of(schema.validate(data)))
+        return
+    weights, survey = np.ones(len(data)), schema.survey
+    if survey is not None and survey.weights in data:
+        weights = survey.typed(data[survey.weights])
+        weights = weights * (weights.sum() / (weights @ weights))  # they add up to Kish's number
+    for text in schema.keep:
+        analysis = Analysis(text, schema)
+        columns = [schema[name] for name in analysis.names]
+        values = {c.name: numbers_of(c, c.validate(data[c.name])) for c in columns}
+        yield analysis, values, weights
+
+
+def _off(of_each: Sequence[Regression]) -> float | None:
     """Mean squared distance of K combined slopes from the table's; None if it has none.
 
     In the metric of the table's own covariance of them, divided by K: 1 if they are off by one
     standard error in every direction, whatever the units of the terms are.
     """
-    (own, variance, inverse), *others = (_slopes(analysis, schema, d) for d in (table, *made))
+    (own, variance, inverse), *others = (_slopes(*regression) for regression in of_each)
     apart = np.mean([slopes for slopes, *_ in others], axis=0) - own
     known = variance > 0
     squares = np.einsum("kv,kl,lv->v", apart, inverse, apart)
     return float((squares[known] / variance[known]).mean() / len(own)) if known.any() else None
 
 
-def _slopes(
-    analysis: Analysis, schema: Schema, data: pd.DataFrame
-) -> tuple[Floats, Floats, Floats]:
+def _slopes(analysis: Analysis, values: Values, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """Least squares of the outcome's V functions on K terms, by the records' weights.
 
     Returns:
         Slopes, shape (K, V); residual variances, shape (V,); and the inverse of the slopes'
         covariance, shape (K, K), up to these variances.
     """
-    columns = [schema[name] for name in analysis.names]
-    values = {c.name: numbers_of(c, c.validate(data[c.name])) for c in columns}
     terms, whole = analysis.design(values)
     scores = analysis.scores(values[analysis.outcome.name])
     rows = whole & ~np.isnan(scores).any(axis=1)
     if not rows.any():
         raise GuaranteeError(f"keep {analysis.text!r}: no row has a value of every column.")
-    weights, survey = np.ones(len(data)), schema.survey
-    if survey is not None and survey.weights in data:
-        weights = survey.typed(data[survey.weights])
-        weights = weights * (weights.sum() / (weights @ weights))  # they add up to Kish's number
     weights = weights[rows]
     terms, scores = (
         part[rows] - np.average(part[rows], axis=0, weights=weights) for part in (terms, scores)

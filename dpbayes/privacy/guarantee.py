@@ -124,6 +124,7 @@ class Guarantee:
         cluster: declared largest number of records of one person.
         unit: what a record is, in words: a ``household`` of up to ``members`` rows, or a record.
         members: declared largest number of rows of one such record.
+        by: identifier whose rows are one such record.
         guessed: schema entries that were read off records and that nobody has confirmed.
 
     Examples:
@@ -152,6 +153,7 @@ class Guarantee:
     cluster: int = 1
     unit: str = "record"
     members: int = 1
+    by: str = ""
     guessed: str = ""
 
     @property
@@ -162,6 +164,11 @@ class Guarantee:
         neighbours have the same number of records and differ in one record's confidential values.
         """
         return "substitution" if self.rows == "public" else "add-remove"
+
+    @property
+    def whose(self) -> str:
+        """What ε is for, in words: losses of records of different identifiers do not add up."""
+        return self.unit if self.unit == "record" else f"{self.unit} by {self.by:.60}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -389,7 +396,8 @@ class Guarantee:
                 f"ε = {stated(self.epsilon)}"
             )
         if self.basis == "strict" and self.members > 1:
-            addition += f"; for one member it is ε = {stated(self.epsilon_substitution)} at most"
+            member = "one member" if self.holds_for == "add-remove" else "one of several members"
+            addition += f"; for {member} it is ε = {stated(self.epsilon_substitution)} at most"
         if self.basis == "strict" and self.cluster > 1:
             addition = f"; for one record it is ε = {stated(self.holding)}{addition}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
@@ -481,10 +489,14 @@ class Guarantee:
         """State what holds for one row of a record that has several."""
         if self.members == 1:
             return ""
+        alone = ""
+        if self.holds_for == "substitution":
+            alone = f" Who joins or leaves without others changes the number of {self.unit}s. "
         return (
-            f"One member who joins or leaves a {self.unit}, or is changed in it, changes that "
-            f"{self.unit}: for single members ε is at most {stated(self.epsilon_substitution)}; "
-            "who moves from one to another changes two. "
+            f"One member who joins or leaves a {self.unit} of others, or is changed in it, changes "
+            f"that {self.unit}: for single members ε is at most "
+            f"{stated(self.epsilon_substitution)}; who moves from one to another changes two. "
+            f"{alone.strip()}"
         )
 
 

@@ -19,7 +19,6 @@ from dpbayes.privacy.accounting import (
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount, inside
 
-OF_HOUSEHOLDS = "households"  # mechanism whose records are households (``Households.name``)
 LARGEST = 1e300  # ε of a budget, to which the database holds, too
 
 
@@ -36,7 +35,7 @@ class Account:
         of_record: total loss so far of one record.
         records: largest number of records of a person in any release so far; the loss of a person
             counts so many records in all releases.
-        unit: what the releases so far hold for: a record or a household; None if none has a cost.
+        unit: what the releases so far hold for (``Guarantee.whose``); None if none has a cost.
     """
 
     id: int
@@ -97,10 +96,10 @@ class Account:
 
     def refusal(self, claim: Guarantee) -> str | None:
         """Reason why the budget does not admit a release, and what still fits; None if it does."""
-        if self.unit not in (None, claim.unit):
+        if self.unit not in (None, claim.whose):
             return (
                 f"the releases of data set {self.name!r} so far are for a {self.unit}, and this "
-                f"one is for a {claim.unit}: their ε do not add up, and one budget cannot bound "
+                f"one is for a {claim.whose}: their ε do not add up, and one budget cannot bound "
                 "both. Release these records for one of them."
             )
         if claim.cluster > self.records:  # earlier releases then cost a person more, too

@@ -32,7 +32,7 @@ from dpbayes.core.errors import BudgetError, LedgerError
 from dpbayes.core.lazy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
-from dpbayes.publication.account import OF_HOUSEHOLDS, Account, check_new
+from dpbayes.publication.account import Account, check_new
 from dpbayes.publication.database import LOSSES, OVERLAP, TABLES, VERSION, Database
 from dpbayes.publication.recognition import (
     KnownRecords,
@@ -278,7 +278,7 @@ class Ledger:
                 "id": entry,
                 "kind": kind,
                 "state": "reserved",
-                "mechanism": claim.mechanism,
+                "mechanism": _paid_for(claim),
             }
             counts = {"datasets": claim.draws, "records": claim.cluster}
             costs = {**counts, **_columns(once, per_dataset)}
@@ -480,14 +480,20 @@ class Ledger:
         counts = {state: states.count(state) for state in STATES}
         records = max((e.records for e in paid), default=1)
         budget = Budget(float(row.epsilon), float(row.delta), spent)
-        units = {
-            "household" if e.mechanism == OF_HOUSEHOLDS else "record"
-            for e in paid
-            if any(getattr(e, loss) > 0 for loss in LOSSES)
-        }
+        units = {_whose(e.mechanism) for e in paid if any(getattr(e, loss) > 0 for loss in LOSSES)}
         unit = min(units, default=None)  # there is one at most
         account = Account(row.id, row.name, row.adjacency, budget, counts, spent, unit=unit)
         return account.for_persons(records)
+
+
+def _paid_for(claim: Guarantee) -> str:
+    """Text of an entry's mechanism, with what ε is for where that is no record."""
+    return claim.mechanism + ("" if claim.unit == "record" else f" ({claim.whose})")
+
+
+def _whose(mechanism: str) -> str:
+    """What ε of an entry is for (``Guarantee.whose``), by the text of its mechanism."""
+    return mechanism.partition(" (")[2].removesuffix(")") or "record"
 
 
 _TYPES: dict[str, type] = {

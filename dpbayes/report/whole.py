@@ -36,6 +36,8 @@ from dpbayes.evaluate.joint import (
     total_variation,
     tree_ratio,
 )
+from dpbayes.evaluate.members import joined
+from dpbayes.formula.formula import columns_of, without_groups
 from dpbayes.mechanisms.tables.cells import Axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.schema import Column, Schema
@@ -95,6 +97,24 @@ class Whole:
                 raise DataError("all weights are 0: there is nothing to compare.")
         return cls(schema, own[list(schema.columns)], made, others, weights)
 
+    def of_members(
+        self, schema: Schema, records: pd.DataFrame, synthetic: pd.DataFrame, formula: str
+    ) -> Whole:
+        """The tables that a regression is of: these, or members beside the head of a household.
+
+        Args:
+            schema: the declared schema.
+            records, synthetic: the tables as they were read.
+        Raises:
+            SchemaError: a regression of members that is none.
+        """
+        outcomes, others = columns_of(without_groups(formula)[0])
+        names = {*outcomes, *others}
+        if schema.household is None or names <= {*self.schema.columns}:
+            return self
+        of, own = joined(schema, schema.validate(records), formula)
+        return Whole(of, own, joined(schema, schema.validate(synthetic), formula)[1])
+
     @cached_property
     def weighed(self) -> pd.DataFrame:
         """The records at equal weights, as the synthetic rows have them."""
@@ -120,9 +140,16 @@ def stated_loss(statement: Mapping[str, Any]) -> float | None:
     return None if epsilon is None or statement["basis"] != "strict" else float(epsilon)
 
 
-def bounds_of(statement: Mapping[str, Any]) -> Bounds | None:
-    """Bounds on attacks that a release's stated ε implies; None if none is claimed."""
+def bounds_of(statement: Mapping[str, Any], *, row: bool = False) -> Bounds | None:
+    """Bounds on attacks that a release's stated ε implies; None if none is claimed.
+
+    Args:
+        row: attacks on one row, which changes the record that it is part of: of a household with
+            one member fewer nothing better is known than that it is another household.
+    """
     epsilon = stated_loss(statement)
+    if row and epsilon is not None and statement.get("unit", "record") != "record":
+        epsilon = float(statement["epsilon_substitution"])
     return None if epsilon is None else Bounds.of(epsilon, check_delta(statement["delta"]))
 
 
@@ -147,7 +174,7 @@ def stated(synthetic: Path, epsilon: float | None, delta: float | None) -> Bound
     except OSError as error:
         raise DataError(f"{str(statement)!r}: {error.strerror}.") from None
     with refused(DataError, f"{str(statement)!r} is no statement of a release, or was edited"):
-        return bounds_of(json.loads(content))
+        return bounds_of(json.loads(content), row=True)
 
 
 Row = tuple[str, float, float, float]

@@ -13,6 +13,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.checks import expect
 from dpbayes.core.errors import DataError, SchemaError, did_you_mean
+from dpbayes.core.frames import Frame, as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import Column
@@ -101,6 +102,20 @@ class Household:
             f"households; or declare [cluster] in their place, with column = {self.id!r} and "
             f"most = {self.most}, and what ties members together is lost."
         )
+
+    def check_apart(self, records: Frame, persons: Cluster) -> None:
+        """Raise DataError if an identifier of persons stands in several households."""
+        frame = as_frame(records)
+        if persons.column == self.id or persons.column not in frame.columns:
+            return
+        both = pd.DataFrame({"home": self.cluster.names(frame)[1], "who": persons.names(frame)[1]})
+        homes = both.dropna().drop_duplicates()["who"].value_counts()
+        if several := int((homes > 1).sum()):
+            raise DataError(
+                f"column {persons.column!r}: {several} identifiers stand in several households, "
+                "and ε holds for one household. Correct the records; or leave the column out of "
+                "the schema, if it does not tell persons apart."
+            )
 
     def to_plain(self) -> dict[str, Any]:
         """Plain mapping that ``parse`` reads back."""
@@ -255,7 +270,7 @@ class Homes:
                 f"{place}.{name}": replace(column, name=f"{place}.{name}")
                 for name, column in self.own.items()
             }
-        rule = Rule.parse(self._quoted(text), columns)
+        rule = Rule.parse(self.quoted(text), columns)
         about = {k for k, place in enumerate(self.places) for name in rule.names
                  if name.startswith(f"{place}.") and name not in self.shared}  # fmt: skip
         others = sorted(about - {0})
@@ -268,8 +283,8 @@ class Homes:
             )
         return (others or [0])[0], rule
 
-    def _quoted(self, text: str) -> str:
-        """A rule with names such as ``head.age`` in backticks."""
+    def quoted(self, text: str) -> str:
+        """A rule or formula with names such as ``head.age`` in backticks."""
         if not isinstance(text, str):
             return text
         for place in sorted(self.places, key=len, reverse=True):

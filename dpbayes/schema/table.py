@@ -160,7 +160,7 @@ class Schema:
                 f'type = "{IDENTIFIER}".'
             )
         public = [column.name for column in self.columns.values() if column.public]
-        beside = {"cluster": self.cluster, "survey": self.survey, "keep": self.keep,
+        beside = {"cluster": self.cluster, "survey": self.survey,
                   f"the public column {[*public, None][0]!r}": public}  # fmt: skip
         for what, declared in beside.items():
             if declared:
@@ -425,6 +425,8 @@ class Schema:
         """
         for persons in self.persons:
             persons.check(records)
+            if self.household is not None:
+                self.household.check_apart(records, persons)
 
     def _check_rules(self, typed: Mapping[str, pd.Series]) -> None:
         """Raise Refusal if validated values break a rule or an ``only_if``."""

@@ -21,7 +21,14 @@ from studies.runner import Piece, Report, Study, rounded
 
 REPLICATES = 20
 DATASETS = 10
-SETTINGS = ((1.0, 0.0), (1.0, 1e-6), (3.0, 1e-6))
+SETTINGS = (
+    (1.0, 0.0, False), (1.0, 1e-6, False), (3.0, 1e-6, False),
+    (1.0, 0.0, True), (1.0, 1e-6, True),
+)  # fmt: skip
+KEEP = (
+    "partner.schooling ~ head.schooling",
+    "child.schooling ~ head.schooling * I(child.age >= 18)",
+)
 SIZES = (2_000,)
 HOUSEHOLDS = 200_000
 PARTNERS, ALONE = 0.55, 0.35  # shares with a partner, and of others without children
@@ -149,18 +156,21 @@ def _slope(x: Floats, y: Floats, home: Ints, n: int) -> tuple[float, float]:
 def pieces(replicates: int) -> list[Piece]:
     """One piece per sample, small ones first."""
     return [
-        {"n": n, "epsilon": epsilon, "delta": delta}
+        {"n": n, "epsilon": epsilon, "delta": delta, "keep": keep}
         for n in SIZES
-        for epsilon, delta in SETTINGS
+        for epsilon, delta, keep in SETTINGS
         for _ in range(replicates)
     ]
 
 
-def run(seed: np.random.SeedSequence, n: int, epsilon: float, delta: float) -> pd.DataFrame:
+def run(
+    seed: np.random.SeedSequence, n: int, epsilon: float, delta: float, keep: bool
+) -> pd.DataFrame:
     """Run one measurement: intervals by quantity, in standard errors of the records' estimate."""
     rng = np.random.default_rng(seed)
     records = households(n, rng)
-    fit = Synthesizer(SCHEMA, Households(epsilon, delta=delta)).fit(records)
+    mechanism = Households(epsilon, delta=delta, keep=KEEP if keep else ())
+    fit = Synthesizer(SCHEMA, mechanism).fit(records)
     made = fit.sample(DATASETS, accept="none", seed=int(rng.integers(2**31)))
     each = [estimates(data) for data in made.datasets]
     combined = combine([value for value, _ in each], [spread for _, spread in each], "reiter2002")
@@ -174,12 +184,12 @@ def run(seed: np.random.SeedSequence, n: int, epsilon: float, delta: float) -> p
         "half": (high - low) / 2 / sd,
         "records": np.abs(own - truth()) <= 1.96 * sd,
     }
-    return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=f"{delta:g}")
+    return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=f"{delta:g}", keep=keep)
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
     """Coverage, and errors in standard errors of the estimate from the records."""
-    grouped = found.groupby(["n", "epsilon", "delta", "quantity"], sort=False)
+    grouped = found.groupby(["n", "epsilon", "delta", "keep", "quantity"], sort=False)
     return pd.DataFrame(
         {
             "coverage": grouped["covered"].mean(),
@@ -195,7 +205,7 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
 def report(found: pd.DataFrame) -> Report:
     """Report coverage and bias, a column for each quantity."""
     coverage = table(found)
-    index = ["n", "epsilon", "delta"]
+    index = ["n", "epsilon", "delta", "keep"]
     parts = []
     for name in ("coverage", "bias"):
         wide = coverage.pivot(index=index, columns="quantity", values=name)

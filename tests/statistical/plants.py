@@ -19,6 +19,7 @@ from dpbayes.mechanisms.households import mechanism as homes
 from dpbayes.mechanisms.households import rows as household_rows
 from dpbayes.mechanisms.marginals import analyses, budget, counting, parts
 from dpbayes.mechanisms.marginals.counting import Measurement
+from dpbayes.mechanisms.marginals.exact_counts import FineCounts
 from dpbayes.mechanisms.marginals.mechanism import FittedMarginals
 from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
@@ -601,6 +602,10 @@ def whole_members(monkeypatch):
         return replace(found, weights=np.ones_like(found.weights))
 
     monkeypatch.setattr(homes, "rows_of", whole)
+
+
+def whole_products(monkeypatch):
+    monkeypatch.setattr(FineCounts, "_weighted", lambda self, units, rows: units)
 
 
 def exact_compositions(monkeypatch):

@@ -132,6 +132,7 @@ AGES = table(200, 200, age=({"type": "count", "upper": 30}, 3), ill=(ILL, 0), go
 # At ε = 50 a part of a bin needs one record or so: one more in a wide bin makes one more part.
 DIVIDED = table(60, 60, days=({"type": "count", "upper": 5000}, 4650), ill=(ILL, 0))
 # Columns of which two follow from the first, in an order that few groups cannot keep.
+KEPT_OF_MEMBERS = ["child.hours ~ child.age + head.hours"]
 HOMES = households.schema(rows=40), households.with_all_places(39)
 MIXED = table(1000, 1000, **{name: ({"type": "count", "upper": 40}, 0) for name in "abc"})
 MIXED[1]["a"] = np.arange(1000) % 41
@@ -275,6 +276,10 @@ OF_TABLES = {
     ),
     "members who each count as one household": TableBug(
         "two children move a table by 2", plants.whole_members, Households(1), HOMES
+    ),
+    "children who each have a whole product": TableBug(
+        "two children move a sum by 2", plants.whole_products,
+        Households(1, keep=KEPT_OF_MEMBERS), HOMES
     ),
     "composition of households without noise": TableBug(
         "it is a table like others", plants.exact_compositions, Households(1), HOMES
@@ -543,6 +548,7 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
     "households": (Households, "households", {}),
     "households, δ": (Households, "households", {"delta": 1e-3}),
+    "households, keep": (Households, "households", {"keep": KEPT_OF_MEMBERS, "delta": 1e-3}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (
         dpb.Modips, ["ill"], {"model": "bernoulli", "out_of_range": "truncate"}),

@@ -7,14 +7,17 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.evaluate.members import between_members
+from dpbayes.evaluate.candidates import neighbours
+from dpbayes.evaluate.members import between_members, joined
 from dpbayes.inference.coverage import size_ratio
-from dpbayes.mechanisms import MECHANISMS, Households
+from dpbayes.mechanisms import Households
 from dpbayes.mechanisms.households.layout import COMPOSITION, GAP, Layout
 from dpbayes.mechanisms.households.rows import rows_of
+from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.confidential import confidential_page
 from dpbayes.pages.readers import public_page
-from dpbayes.publication.account import OF_HOUSEHOLDS
+from dpbayes.privacy.noise import StudyNoise
+from dpbayes.report.whole import bounds_of
 from tests.households import NAMES, TREE, people, schema
 
 AGE, CITY = TREE["columns"]["age"], TREE["columns"]["city"]
@@ -52,7 +55,13 @@ def without(*keys):
         (changed(rules=[3]), "rules"),
         (changed(most=30, once=["head"]), "members by role can be .* combinations"),
         ({"cluster": {"column": "hh", "most": 5}}, "cluster cannot stand beside it"),
-        ({"keep": ["age ~ hours"]}, "keep cannot stand beside it"),
+        ({"keep": ["age ~ hours"]}, "'age' is no column of the household, .*write head.age"),
+        ({"keep": ["child.hours ~ child.agee"]}, "'child.agee' is .*did you mean 'child.age'"),
+        ({"keep": ["child.hours ~ partner.age"]}, "or of members of one other role beside it"),
+        ({"keep": ["income ~ child.age"]}, "the outcome must be a column of 'child'"),
+        ({"keep": ["child.age ~ head.age"]}, "'child.age' puts members in order"),
+        ({"keep": ["child.hours ~ 1"]}, "has no covariate"),
+        ({"keep": ["income ~ head.hours", "head.hours ~ income"]}, "outcomes of each other"),
     ],
 )
 def test_declarations_that_are_refused(changes, message):
@@ -344,6 +353,111 @@ def test_a_release_tells_readers_what_the_numbers_are(tmp_path):
     )
 
 
+def test_regressions_between_members_are_kept(tmp_path):
+    """At ε = 20: of hours by the partner's schooling, which no table has, without it nothing."""
+    rng, rows = np.random.default_rng(3), []
+    for number in range(3000):
+        city, own = rng.choice(["no", "yes"]), int(rng.integers(0, 61))
+        rows.append((f"h{number}", "head", 10.0, city, 40, "a", own))
+        if rng.random() < 0.8:
+            hours = 20 + 15 * (city == "yes") + rng.normal(0, 5)
+            rows.append((f"h{number}", "partner", 10.0, city, 39, "b", int(hours)))
+        for child in range(rng.integers(0, 3)):
+            hours = np.clip(own / 2 + rng.normal(0, 5), 0, 60)
+            rows.append((f"h{number}", "child", 10.0, city, 17 - child, "b", int(hours)))
+    table = pd.DataFrame(rows, columns=NAMES)
+    keep = ("partner.hours ~ city", "child.hours ~ head.hours + child.age")
+    slopes = []
+    for kept in ((), keep):
+        made = dpb.Synthesizer(schema(rows=3000), Households(20.0, keep=kept))
+        data = made.fit(table).sample(1, seed=1).datasets[0]
+        head = data[data["role"] == "head"].set_index("hh")
+        partner, child = (data[data["role"] == role] for role in ("partner", "child"))
+        by_city = partner.groupby("city")["hours"].mean()
+        slope = np.polyfit(head["hours"].reindex(child["hh"]), child["hours"], 1)[0]
+        slopes.append((by_city["yes"] - by_city["no"], slope))
+    assert abs(slopes[0][0]) < 5
+    assert slopes[1] == (pytest.approx(15, abs=1.5), pytest.approx(0.5, abs=0.07))
+
+
+def test_a_regression_is_weighed_by_household_and_of_one_place():
+    """Two children and another member share the weight of their household."""
+    layout = Layout(schema(keep=["child.hours ~ child.age + head.hours"]))
+    block = next(block for block in layout.blocks if block.kept)
+    members = layout.homes.of(schema().validate(people(400)))
+    rows = rows_of(layout, block, members)
+    _, of_children = block.kept[0].design(rows.values)
+    child = layout.homes.places.index("child")
+    assert np.array_equal(of_children, members.place[rows.index] == child)
+    assert not of_children.all()
+    together = np.bincount(members.home[rows.index], rows.weights)
+    assert together.max() == pytest.approx(1)
+
+
+def test_the_page_compares_kept_regressions_of_members(tmp_path):
+    formula = "partner.hours ~ head.hours + partner.age + income"
+    declared, table = schema(keep=[formula]), people(400)
+    dpb.Job((dpb.Synthesizer(declared, Households(5.0)),), tmp_path / "out", datasets=2).run(table)
+    page = confidential_page(tmp_path / "out", PageTopic(declared, table)).decode()
+    assert "Not compared" not in page
+    of, own = joined(declared, declared.validate(table), formula)
+    assert len(own) == (table["role"] == "partner").sum()
+    assert list(of.columns) == [
+        "income", "city", "head.age", "partner.age", "head.language", "partner.language",
+        "head.hours", "partner.hours",
+    ]  # fmt: skip
+    assert f"Coefficients of {formula}" in page.replace("`", "")
+    statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
+    assert statement["settings"]["keep"] == [formula]
+    public = public_page(tmp_path / "out", declared).decode()
+    assert "regressions that the data should preserve" in public
+
+
+def test_attacks_on_a_row_are_bounded_as_changes_of_its_household():
+    """A member who leaves makes it another household: e to the 1, of a household, is too little."""
+    synthesizer = dpb.Synthesizer(schema(), Households(1.0))
+    statement = synthesizer.guarantee().to_dict()
+    assert bounds_of(statement).odds == pytest.approx(np.exp(statement["epsilon"]))
+    row = np.exp(statement["epsilon_substitution"])
+    assert bounds_of(statement, row=True).odds == pytest.approx(row)
+    assert row > 1.5 * np.exp(1)
+
+
+def test_an_identifier_of_persons_stands_in_one_household():
+    columns = {**TREE["columns"], "pid": {"type": "identifier"}}
+    table = people(40)
+    table["pid"] = [f"p{k}" for k in range(len(table))]
+    synthesizer = dpb.Synthesizer(schema(columns=columns), Households(1.0))
+    synthesizer.fit(table)
+    table.loc[table["hh"].isin(["h1", "h2"]) & (table["role"] == "head"), "pid"] = "p"
+    with pytest.raises(dpb.DataError, match="'pid': 1 identifiers stand in several households"):
+        synthesizer.fit(table)
+
+
+def test_neighbours_differ_and_are_of_each_kind():
+    """A household beside itself would have no loss, and look like noise that is large enough."""
+    declared, table = schema(), schema().validate(people(200))
+    found = neighbours(declared, table, 12)
+    sizes = {len(one.record) - len(one.instead) for one in found if one.adjacency == "substitution"}
+    assert -1 in sizes  # one loses a member
+    for one in found:
+        members = [part[list(declared.columns)].astype(str) for part in (one.record, one.instead)]
+        assert sorted(members[0].to_numpy().tolist()) != sorted(members[1].to_numpy().tolist())
+    twins = people(1)
+    alike = pd.concat([twins.assign(hh=f"h{k}") for k in range(30)], ignore_index=True)
+    assert len(neighbours(declared, declared.validate(alike), 3)) == 3
+
+
+def test_a_declared_number_of_households_is_counted_too():
+    """At ε = 1 the sum over all compositions is off by more than there are."""
+    made = dpb.Synthesizer(schema(rows=1000), Households(1.0))
+    fitted = made.fit(people(120)).fitted
+    numbers = [
+        fitted.told(fitted.draw_private(StudyNoise(seed)))["estimated_records"] for seed in range(6)
+    ]
+    assert np.abs(np.array(numbers) - 120).mean() < 60  # P < 1e-4 of more, of noise with sd 28
+
+
 def test_an_account_is_of_households_or_of_records(tmp_path):
     ledger = dpb.Ledger.create(tmp_path / "l.db")
     ledger.add_dataset("a", epsilon=5, adjacency="add-remove")
@@ -353,10 +467,12 @@ def test_an_account_is_of_households_or_of_records(tmp_path):
     alone = dpb.Schema.from_dict({"columns": {"age": TREE["columns"]["age"]}})
     with pytest.raises(dpb.BudgetError, match="so far are for a household"):
         ledger.check("a", dpb.Synthesizer(alone, dpb.Marginals(1.0)).guarantee())
-
-
-def test_the_ledger_knows_which_mechanism_is_of_households():
-    assert [name for name, kind in MECHANISMS.items() if kind.of_households] == [OF_HOUSEHOLDS]
+    ledger.check("a", made.guarantee())
+    columns = {"home" if name == "hh" else name: c for name, c in TREE["columns"].items()}
+    other = dpb.Synthesizer(schema(**changed(id="home"), columns=columns), Households(1.0))
+    message = "so far are for a household by hh, and this one is for a household by home"
+    with pytest.raises(dpb.BudgetError, match=message):
+        ledger.check("a", other.guarantee())
 
 
 def test_families_and_sizes_are_kept_at_a_large_epsilon():

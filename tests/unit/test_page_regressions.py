@@ -9,6 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.formula.formula import without_groups
+from dpbayes.inference.combining import combine
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages.comparison import PageTopic, sections
 from dpbayes.pages.regressions import Spread, compared, released, section, to_compare
@@ -134,6 +135,30 @@ def test_what_cannot_be_fitted_is_refused():
 )
 def test_a_regression_is_compared_once(asked, formulas):
     assert to_compare({"settings": {"formula": "y ~ x + (1 | g)"}}, asked) == formulas
+
+
+def test_the_errors_that_readers_get_stand_beside_the_records():
+    """Data sets whose slopes lie far apart: their mean is near, and says little."""
+    rng = np.random.default_rng(1)
+    records = pupils(rng)
+    hours = records["hours"] - 10
+    sets = [
+        records.assign(score=(records["score"] + shift * hours).clip(-9, 9))
+        for shift in (-0.3, 0.3)
+    ]
+    wholes = [Whole.of(SCHEMA, records, data) for data in sets]
+    fits = [{"score": compared(whole, "score ~ hours")} for whole in wholes]
+    statement = {"mechanism": "marginals", "settings": {"public_rows": len(records)}}
+    page = section(fits, {}, statement)
+    table = page.tables[0]
+    place = list(table.head).index("se, readers")
+    of = [each["score"].theirs for each in fits]
+    combined = combine([b for b, _ in of], [se**2 for _, se in of], "reiter2002")
+    ours = np.array([row[place] for row in table.rows], dtype=float)
+    np.testing.assert_allclose(ours, combined.standard_error, rtol=1e-3)
+    assert any("More than 3 times the records': score ~ hours: " in t for t in page.text)
+    assert "se, readers" not in section(fits, {}, {"mechanism": "laplace"}).tables[0].head
+    assert "se, readers" not in section(fits[:1], {}, statement).tables[0].head
 
 
 def test_a_regression_that_is_not_compared_is_said():

@@ -612,7 +612,7 @@ def test_the_verdict_ranks_what_is_lost():
     assert section.points == [
         "slope z", "pair 19", "pair 18", "pair 17", "pair 16", "column b", "correlation r",
     ]  # fmt: skip
-    assert section.text[-1] == "Lost, the worst first (7 of 23):"
+    assert section.text[-1] == "Lost, the worst first (7 of 23, up to 4 of a kind):"
     rows = worst_pairs(comparisons).rows
     assert [row[0] for row in rows] == [f"p{k}" for k in range(19, -1, -1)]  # all that are lost
     held = [Comparison("pair", f"p{k}", (0.001 * k,)) for k in range(12)]

@@ -198,5 +198,5 @@ def test_a_plan_recommends_nothing_that_a_release_refuses():
     )
     model = dpb.Regression("y ~ 1 + (1 | class)", "normal")
     plan = make_plan(schema, 2287, totals=(1.0,), model=model, runs=1)
-    assert "2,287 rows in 133 groups" in plan.refused["score"]
+    assert "2,287 rows in 133 declared groups" in plan.refused["score"]
     assert "score" in make_plan(schema, 2700, totals=(1.0,), model=model, runs=1).expected

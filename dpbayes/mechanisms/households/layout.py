@@ -19,7 +19,11 @@ from typing import Literal
 import numpy as np
 
 from dpbayes.core.arrays import Ints
-from dpbayes.core.errors import SchemaError
+from dpbayes.core.errors import SchemaError, did_you_mean
+from dpbayes.formula.terms import columns_used
+from dpbayes.formula.text import parse, quoted
+from dpbayes.formula.tree import Parsed
+from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.structure import computed_by
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes
@@ -45,6 +49,7 @@ class ColumnBlock:
         schema: the columns by which rows are drawn, those that are given first.
         several: a household may have several rows, so that each weighs less.
         asked: pairs of columns that may have tables.
+        kept: regressions that its rows preserve.
     """
 
     places: tuple[int, ...]
@@ -53,6 +58,7 @@ class ColumnBlock:
     given: tuple[str, ...]
     schema: Schema
     asked: tuple[tuple[str, str], ...]
+    kept: tuple[Analysis, ...] = ()
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
@@ -71,18 +77,24 @@ class ColumnBlock:
 class Layout:
     """The blocks of a schema's households, in the order in which they are drawn.
 
+    Args:
+        keep: formulas of regressions to preserve, beside those of the schema.
+
     Attributes:
         homes: places and rules of the households.
+        keep: formulas of all regressions.
         compositions: numbers of members by place beside the head, shape (C, places - 1).
         families: number of the family that a composition belongs to, shape (C,).
         blocks: the blocks; the first has the composition alone.
 
     Raises:
-        SchemaError: too many compositions; a column without bounds.
+        SchemaError: too many compositions; a column without bounds; a regression of none of the
+            blocks.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, keep: Sequence[str] = ()) -> None:
         self.schema, self.homes = schema, schema.homes
+        self.keep = tuple(dict.fromkeys((*schema.keep, *keep)))
         self.compositions = _compositions(self.homes)
         groups = [_family(counts, self.homes.once) for counts in self.compositions.tolist()]
         named = sorted(set(groups))
@@ -151,11 +163,19 @@ class Layout:
         pairs: Sequence[tuple[str, str]],
         rules: Sequence[str] = (),
     ) -> ColumnBlock:
-        """Make a block, with the rules that can be kept in it and the columns they read."""
+        """Make a block, with the rules and regressions that can be kept in it, and what they read.
+
+        A regression of one place of several reads which place a row is of.
+        """
         columns = {column.name: column for column in hidden}
         kept = [*rules, *self._rules_of(places, set(columns))]
         read = {name for pair in pairs for name in pair}
         known = {**self._known(places), **columns}
+        regressions = list(self._regressions(places, columns))
+        for _, parsed in regressions:
+            read |= set(columns_used("keep", [(parsed.outcome,), *parsed.terms]))
+        if regressions and len(places) > 1:
+            read.add(PLACE)
         for text in kept:
             read |= set(Rule.parse(text, known).names)
         for column in columns.values():
@@ -167,7 +187,22 @@ class Layout:
         schema = Schema(every, rules=tuple(_without_definitions(kept, every, given)))
         computed = computed_by(schema)
         asked = tuple(pair for pair in pairs if not computed.keys() & {*pair})
-        return ColumnBlock(places, turn, several, tuple(given), schema, asked)
+        analyses = tuple(
+            Analysis(text, schema, (PLACE, places.index(place)) if len(places) > 1 else None)
+            for (place, text), _ in regressions
+        )
+        return ColumnBlock(places, turn, several, tuple(given), schema, asked, analyses)
+
+    def _regressions(
+        self, places: tuple[int, ...], columns: Collection[str]
+    ) -> Iterator[tuple[tuple[int, str], Parsed]]:
+        """Yield place, text and parts of each regression whose outcome is drawn in this block."""
+        for text in self.keep:
+            place, plain = kept_by(self.homes, text)
+            parsed = parse(plain)
+            outcome = columns_used("keep", [(parsed.outcome,)])
+            if place in places and outcome and outcome[0] in columns:
+                yield (place, plain), parsed
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         """All columns that may be given to members of these places, by their names there."""
@@ -204,16 +239,54 @@ class Layout:
                 yield text
 
 
-def layout_of(schema: Schema) -> Layout:
+def kept_by(homes: Homes, text: str) -> tuple[int, str]:
+    """Place whose members a regression is of, and its text with their columns' plain names.
+
+    Raises:
+        SchemaError: the text is no formula of one place's members, the head and the household.
+    """
+    where, written = f"keep {quoted(text)}", homes.quoted(text)
+    parsed = parse(written)
+    outcome = columns_used(where, [(parsed.outcome,)])
+    every = [*homes.shared, *(f"{place}.{name}" for place in homes.places for name in homes.own)]
+    head, about = homes.places[0], set()
+    for name in (*outcome, *columns_used(where, parsed.terms)):
+        if name not in every:
+            hint = f" (write {head}.{name})" if name in homes.own else did_you_mean(name, every)
+            raise SchemaError(
+                f"{where}: {name!r} is no column of the household, and none of a member, written "
+                f"as ROLE.COLUMN{hint}."
+            )
+        if name not in homes.shared:
+            about.add(next(k for k, p in enumerate(homes.places) if name.startswith(f"{p}.")))
+    place = max(about, default=0)
+    if len(about - {0}) > 1:
+        raise SchemaError(
+            f"{where}: a regression is of the head, or of members of one other role beside it."
+        )
+    if place and (not outcome or not outcome[0].startswith(f"{homes.places[place]}.")):
+        raise SchemaError(
+            f"{where}: the outcome must be a column of {homes.places[place]!r}, whose members are "
+            "drawn after the head and the household."
+        )
+    if place and outcome[0] == f"{homes.places[place]}.{homes.household.order}":
+        raise SchemaError(
+            f"{where}: {outcome[0]!r} puts members in order, and is drawn before their other "
+            "columns. Take another outcome."
+        )
+    return place, written.replace(f"`{homes.places[place]}.", "`")
+
+
+def layout_of(schema: Schema, keep: Sequence[str] = ()) -> Layout:
     """The layout of a schema's households, made once for each schema."""
-    made = _made(schema.homes)
+    made = _made(schema.homes, tuple(keep))
     if not made:
-        made.append(Layout(schema))
+        made.append(Layout(schema, keep))
     return made[0]
 
 
 @functools.lru_cache(maxsize=8)
-def _made(homes: Homes) -> list[Layout]:
+def _made(homes: Homes, keep: tuple[str, ...]) -> list[Layout]:
     return []
 
 

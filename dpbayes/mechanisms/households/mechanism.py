@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,8 +25,9 @@ from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated
 from dpbayes.mechanisms.marginals.counting import Measurement
 from dpbayes.mechanisms.marginals.exact_counts import FineCounts
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
+from dpbayes.mechanisms.marginals.mechanism import order_of
 from dpbayes.mechanisms.marginals.paid_once import NoisyTablesFitted, NoisyTablesMechanism
-from dpbayes.mechanisms.marginals.parts import SCORES, are_scored
+from dpbayes.mechanisms.marginals.parts import KEEP, SCORES, are_scored
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.marginals.weighting import in_units
@@ -34,9 +36,11 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
 from dpbayes.schema.households import COMPOSITION, Members
-from dpbayes.schema.rules import values_of
+from dpbayes.schema.rules import Values, values_of
+from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
+NUMBER = 0.05  # share of the budget for the number of households, where any is declared
 FEWEST, MOST = 2000, 20_000  # synthetic households that decide what to count next
 AGAIN = 20  # times that households are drawn again which keep not all rules
 REHEARSED = 200  # households that are drawn from no records, to find some that keep the rules
@@ -70,6 +74,8 @@ class Households(NoisyTablesMechanism):
         epsilon, adjacency: as in ``ModelFreeMechanism``, for a household.
         delta: the delta of (epsilon, delta)-DP, as in ``Marginals``.
         draw: as in ``Marginals``.
+        keep: formulas of regressions to preserve, in addition to those of the schema, with columns
+            of members as ROLE.COLUMN: ``child.schooling ~ child.age + head.schooling``.
 
     Examples:
         >>> import dpbayes as dpb
@@ -82,10 +88,19 @@ class Households(NoisyTablesMechanism):
     adjacency: Adjacency | None = None
     draw: Literal["auto", "mode", "posterior"] = "auto"
     delta: float = 0.0
+    keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
     of_households: ClassVar[bool] = True
     name: ClassVar[str] = "households"
     summary: ClassVar[str] = "households with members, from noisy tables; strict ε-DP by household"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "keep", texts_of("keep", "formulas", self.keep))
+
+    def layout(self, schema: Schema) -> Layout:
+        """Blocks of columns, with the regressions of the schema and of ``keep``."""
+        return layout_of(schema, self.keep)
 
     def rho(self, layout: Layout) -> float | None:
         """Rho to spend on the tables, for ``adjacency``; None for pure epsilon."""
@@ -93,18 +108,21 @@ class Households(NoisyTablesMechanism):
         return rho_to_spend(self.epsilon, self.delta, self.neighbours, tables)
 
     def claim(self, schema: Schema) -> Guarantee:
-        layout = layout_of(schema)
+        layout = self.layout(schema)
         rho, claim = self.rho(layout), self._claim(self.loss)
         if rho is not None:
+            shares = shares_of(layout)
             scores = sum(
                 share * SCORES
-                for block, share in zip(layout.blocks, shares_of(layout), strict=True)
+                for block, share in zip(layout.blocks, shares.tables, strict=True)
                 if block.asked and are_scored(0, len(drawn(block)), len(block.asked))
             )
-            claim = self._claim(concentrated_loss(rho, self.neighbours, scores))
+            moments = scores + sum(shares.kept)
+            claim = self._claim(concentrated_loss(rho, self.neighbours, moments))
             claim = replace(claim, delta=self.delta)
         assert schema.household is not None
-        return replace(claim, unit="household", members=schema.household.most)
+        home = schema.household
+        return replace(claim, unit="household", members=home.most, by=home.id)
 
     def check_columns(self, schema: Schema) -> None:
         if schema.household is None:
@@ -113,7 +131,7 @@ class Households(NoisyTablesMechanism):
                 "rows belong together."
             )
         schema.confidential()
-        of_nobody(schema)
+        of_nobody(schema, self.keep)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert schema.household is not None
@@ -131,10 +149,21 @@ class Households(NoisyTablesMechanism):
         return FittedHouseholds(self, task.schema, members, task.rows, task.rows_sd)
 
 
-def shares_of(layout: Layout) -> list[float]:
-    """Shares of the budget by block."""
+@dataclass(frozen=True)
+class BlockShares:
+    """Shares of the budget by block: for its tables, and for its regressions."""
+
+    tables: list[float]
+    kept: list[float]
+
+
+def shares_of(layout: Layout) -> BlockShares:
+    """Divide the budget among blocks; regressions have one part together, by their moments."""
     parts = np.array([block.part for block in layout.blocks])
-    return [float(share) for share in parts / parts.sum()]
+    moments = np.array([sum(a.moments for a in block.kept) for block in layout.blocks])
+    keep = KEEP if moments.any() else 0.0
+    tables, kept = (1 - keep) * parts / parts.sum(), keep * moments / max(1, moments.sum())
+    return BlockShares(tables.tolist(), kept.tolist())
 
 
 def drawn(block: ColumnBlock) -> list[str]:
@@ -149,6 +178,7 @@ class BlockAxes:
     Attributes:
         axes: given columns first.
         structure: the block's rules on them.
+        after: for the outcome of a regression, columns that are drawn before it.
     """
 
     def __init__(self, block: ColumnBlock, weight: float) -> None:
@@ -159,6 +189,7 @@ class BlockAxes:
             make_axis(c, "" if c.levels else auto_bins(c, weight), None, 1) for c in columns
         )
         self.structure = Structure(block.schema, self.axes)
+        self.after = self.structure.after(block.kept)
         self.asked = sorted(tuple(sorted((names.index(a), names.index(b)))) for a, b in block.asked)
 
     def counts(self, values: dict[str, Floats], weights: Floats) -> FineCounts:
@@ -168,7 +199,7 @@ class BlockAxes:
         codes = self.structure.codes(numbers).astype(np.int64)
         sizes = [axis.size for axis in self.axes]
         units = in_units(weights) if self.block.several else None
-        return FineCounts(codes, sizes, {}, frame, units)
+        return FineCounts(codes, sizes, values if self.block.kept else {}, frame, units)
 
     def levels(self, given: Ints) -> list[ColumnLevels]:
         """Levels of the columns, with shares of those that are given.
@@ -208,11 +239,12 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         rows: int,
         rows_sd: float = 0.0,
     ) -> None:
-        self.layout = layout_of(schema)
+        self.layout = mechanism.layout(schema)
         self.rho = mechanism.rho(self.layout)
         spent = {} if self.rho is None else {"rho": self.rho}
         assert schema.household is not None
-        super().__init__(mechanism, schema, {"household": schema.household.to_plain(), **spent})
+        asked = {"household": schema.household.to_plain(), "keep": list(self.layout.keep)}
+        super().__init__(mechanism, schema, {**asked, **spent})
         weight = rows * mechanism.epsilon
         self.blocks = [BlockAxes(block, weight) for block in self.layout.blocks]
         self.counts = []
@@ -224,22 +256,33 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
     def draw_private(self, noise: Noise) -> Answers:
         moves = MOVES[self.mechanism.neighbours]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
+        rows, rows_sd = self.rows, self._rows_sd
+        if not math.isfinite(rows_sd):  # of many compositions the sum says little
+            every = np.array([self.counts[0].margins()[0].sum()])
+            rows, rows_sd = max(1, round(budget.counts(every, NUMBER)[0])), budget.sd(NUMBER)
+            budget = budget.of(1 - NUMBER)
         shares, number = shares_of(self.layout), min(max(self.rows, FEWEST), MOST)
         total: dict[str, float] = {}
 
+        def part_of(k: int, share: float) -> BudgetSplit:
+            part = budget.of(share)
+            return part.weighted(1.0) if self.blocks[k].block.several else part
+
         def measure(k: int, levels: Sequence[ColumnLevels], weight: float) -> Measurement:
-            axes, part = self.blocks[k], budget.of(shares[k])
-            if axes.block.several:
-                part = part.weighted(1.0)
+            axes, part = self.blocks[k], part_of(k, shares.tables[k])
             if not k:
-                first = Measurement.of(self.counts[0], levels, self.rows, part, self._rows_sd)
+                first = Measurement.of(self.counts[0], levels, rows, part, rows_sd)
                 total["n"] = first.n
                 return first
             n = max(1, round(weight / number * total["n"]))
             return Measurement.of(self.counts[k], levels, n, part, 0.0, axes.asked)
 
+        def ask(k: int, measured: Measurement, rows: Values) -> Measurement:
+            kept, part = self.blocks[k].block.kept, part_of(k, shares.kept[k])
+            return measured.asking(kept, rows, self.counts[k], part)
+
         # The seed is fixed: what is counted next is a function of the noisy counts alone.
-        draft = _Draft(self, measure, np.random.default_rng(1), drawing=False)
+        draft = _Draft(self, Questions(measure, ask), np.random.default_rng(1), drawing=False)
         draft.members(number)
         return tuple(draft.answers.get(k) for k in range(len(self.blocks)))
 
@@ -263,7 +306,7 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
 
     @cached_property
     def _spare(self) -> Members:
-        return of_nobody(self._schema)
+        return of_nobody(self._schema, self.mechanism.keep)
 
     def _frame(self, members: Members, rng: np.random.Generator) -> pd.DataFrame:
         """Rows of members, household by household, in random order."""
@@ -282,17 +325,18 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         return pd.DataFrame(frame)
 
 
-def of_nobody(schema: Schema) -> Members:
+def of_nobody(schema: Schema, keep: Sequence[str] = ()) -> Members:
     """Households drawn from no record, that keep the rules; SchemaError if there are none."""
     with one_thread():
-        return _of_nobody(json.dumps(schema.to_dict(), default=str))
+        return _of_nobody(json.dumps(schema.to_dict(), default=str), tuple(keep))
 
 
 @functools.lru_cache(maxsize=8)  # a synthesizer is made several times before it is used
-def _of_nobody(plain: str) -> Members:
+def _of_nobody(plain: str, keep: tuple[str, ...]) -> Members:
     schema = Schema.from_dict(json.loads(plain))
-    nobody = empty_members(layout_of(schema), np.empty(0, dtype=np.int64))
-    fitted = FittedHouseholds(Households(1.0), schema, nobody, REHEARSED)
+    mechanism = Households(1.0, keep=keep)
+    nobody = empty_members(mechanism.layout(schema), np.empty(0, dtype=np.int64))
+    fitted = FittedHouseholds(mechanism, schema, nobody, REHEARSED)
     answers = fitted.draw_private(StudyNoise(1))
     members, dead = _Draft(fitted, answers, np.random.default_rng(1), drawing=True).members(
         REHEARSED
@@ -305,28 +349,40 @@ def _of_nobody(plain: str) -> Members:
     return chosen(members, np.flatnonzero(~dead))
 
 
+@dataclass(frozen=True)
+class Questions:
+    """What is asked about the records when a block is reached.
+
+    Attributes:
+        measure: counts a block, by its number, its levels and the weight of its synthetic rows.
+        ask: adds noisy sums for its regressions, by its number, its counts and synthetic rows.
+    """
+
+    measure: Callable[[int, Sequence[ColumnLevels], float], Measurement]
+    ask: Callable[[int, Measurement, Values], Measurement]
+
+
 class _Draft:
     """Households that are drawn block by block.
 
     Args:
         fitted: the blocks.
-        answers: noisy counts of each block; or a function that counts a block, by its number, its
-            levels and the weight of its synthetic rows, when it is reached.
+        answers: noisy counts of each block; or the questions, which are asked when it is reached.
         rng: draws the rows, and shares and relations if ``drawing`` them from their posterior.
     """
 
     def __init__(
         self,
         fitted: FittedHouseholds,
-        answers: Answers | Callable[[int, Sequence[ColumnLevels], float], Measurement],
+        answers: Answers | Questions,
         rng: np.random.Generator,
         *,
         drawing: bool,
     ) -> None:
         self._fitted, self._rng, self._drawing = fitted, rng, drawing
-        self._measure = answers if callable(answers) else None
+        self._questions = answers if isinstance(answers, Questions) else None
         self.answers: dict[int, Measurement] = {}
-        if not callable(answers):
+        if not isinstance(answers, Questions):
             self.answers = {k: a for k, a in enumerate(answers) if a is not None}
         self._makers: dict[int, RowMaker] = {}
 
@@ -386,10 +442,13 @@ class _Draft:
         axes = self._fitted.blocks[k]
         codes = self._codes(axes, given, count)
         if k not in self.answers:
-            assert self._measure is not None
+            assert self._questions is not None
             levels = axes.levels(codes)
             weight = float(weights.sum()) if every is None else every
-            self.answers[k] = self._measure(k, levels, weight)
+            self.answers[k] = self._questions.measure(k, levels, weight)
+            if axes.block.kept:
+                rows = self._rows(k, given, count, weights)
+                self.answers[k] = self._questions.ask(k, self.answers[k], rows)
         if k not in self._makers:
             self._makers[k] = self._maker(k)
             self._fit_to(k, given, count, weights)
@@ -398,9 +457,20 @@ class _Draft:
     def _fit_to(self, k: int, given: dict[str, Floats], count: int, weights: Floats) -> None:
         """Fit the relations of a block to its rows by their weights: what is drawn is not kept."""
         if self._fitted.blocks[k].block.several:
+            self._by_weight(k, self._makers[k], given, count, weights)
+
+    def _rows(self, k: int, given: dict[str, Floats], count: int, weights: Floats) -> Values:
+        """Values of rows that are drawn, by their weights, from the counts of a block so far."""
+        return self._by_weight(k, self._maker(k), given, count, weights)
+
+    def _by_weight(
+        self, k: int, maker: RowMaker, given: dict[str, Floats], count: int, weights: Floats
+    ) -> Values:
+        some, axes = given, self._fitted.blocks[k]
+        if axes.block.several:
             rows = self._rng.choice(count, count, p=weights / weights.sum())
             some = {name: value[rows] for name, value in given.items()}
-            self._made(k, some, self._codes(self._fitted.blocks[k], some, count), count)
+        return self._walk(k, maker, some, self._codes(axes, some, count), count).known()
 
     def _codes(self, axes: BlockAxes, given: dict[str, Floats], count: int) -> Ints:
         if not axes.block.given:
@@ -409,20 +479,25 @@ class _Draft:
         return Structure(axes.block.schema, columns).codes(given).astype(np.int64)
 
     def _maker(self, k: int) -> RowMaker:
-        measured = self.answers[k]
-        order = [*range(len(self._fitted.blocks[k].block.given))]
-        hidden = range(len(order), len(measured.columns))
-        order += sorted(hidden, key=lambda j: (measured.groups[j].size, measured.columns[j].size))
+        axes, measured = self._fitted.blocks[k], self.answers[k]
+        order = order_of(measured, len(axes.block.given), axes.after)
         return RowMaker(measured, order, self._rng, self._drawing, True, None)
 
     def _made(
         self, k: int, given: dict[str, Floats], codes: Ints, count: int
     ) -> tuple[dict[str, Floats], Mask]:
-        block, maker = self._fitted.blocks[k].block, self._makers[k]
-        walk = Walk(Structure(block.schema, maker.measured.axes), count, given)
-        synthetic_codes(maker, count, codes, walk=walk, spare=None)
+        walk = self._walk(k, self._makers[k], given, codes, count)
         values = walk.known()
-        return {name: values[name] for name in block.hidden}, walk.dead
+        return {name: values[name] for name in self._fitted.blocks[k].block.hidden}, walk.dead
+
+    def _walk(
+        self, k: int, maker: RowMaker, given: dict[str, Floats], codes: Ints, count: int
+    ) -> Walk:
+        """Draw the columns of rows that are not given."""
+        schema = self._fitted.blocks[k].block.schema
+        walk = Walk(Structure(schema, maker.measured.axes), count, given)
+        synthetic_codes(maker, count, codes, walk=walk, spare=None)
+        return walk
 
 
 def chosen(members: Members, households: Ints) -> Members:

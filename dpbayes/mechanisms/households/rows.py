@@ -5,13 +5,16 @@ The same code reads confidential members and members that are being synthesised.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
+from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes, Members
+from dpbayes.schema.rules import Values
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,14 @@ def rows_of(
     names = block.given if given else (*block.given, *block.hidden)
     values = {name: _value(layout, block, members, index, name) for name in names}
     return BlockRows(index, values, weights)
+
+
+def kept_rows(layout: Layout, members: Members) -> Iterator[tuple[Analysis, Values, Floats]]:
+    """Yield each regression to preserve, with the values and weights of the rows that it is of."""
+    for block in layout.blocks:
+        if block.kept:
+            rows = rows_of(layout, block, members)
+            yield from ((analysis, rows.values, rows.weights) for analysis in block.kept)
 
 
 def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, name: str) -> Floats:

@@ -56,13 +56,17 @@ class Analysis:
         covariates: columns on the right.
         terms: names of the K terms.
 
+    Args:
+        only: a column with levels, and the number of the level whose rows the regression is of;
+            None for all rows.
+
     Raises:
         SchemaError: an invalid formula, a column that is not declared or has no bounds, a public
             outcome, group terms, or more than ``MOST`` moments.
     """
 
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.text = text
+    def __init__(self, text: str, schema: Schema, only: tuple[str, int] | None = None) -> None:
+        self.text, self._only = text, only
         self._where = f"keep {quoted(text)}"
         parsed = parse(text)
         if parsed.groups:
@@ -174,6 +178,8 @@ class Analysis:
                 for name, column in self._used.items()
             }
         )
+        if self._only is not None:
+            absent[""] = values[self._only[0]] != self._only[1]
         missing = np.logical_or.reduce(list(absent.values()))
         return self._columns.values(frame), np.asarray(~missing)
 

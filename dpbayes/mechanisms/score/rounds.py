@@ -67,9 +67,10 @@ class Rounds:
         most_groups = max((groups for groups, _ in self.groups), default=0)
         if most_groups * PER_GROUP > self.rows:
             raise GuaranteeError(
-                f"{self.rows:,} rows in {most_groups:,} groups: mechanism 'score' needs "
-                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take "
-                "marginals and keep the regression, or anchored if group effects matter most."
+                f"{self.rows:,} rows in {most_groups:,} declared groups: mechanism 'score' needs "
+                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Leave out "
+                "levels of which there are publicly no rows; or take marginals and keep the "
+                "regression, or anchored if group effects matter most."
             )
 
     @property
