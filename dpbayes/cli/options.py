@@ -302,6 +302,13 @@ class MechanismOptions:
         return get_mechanism(name, **settings)
 
 
+def check_kept(schema: Schema) -> None:
+    """Raise SchemaError if a regression of ``keep`` can be kept by no mechanism."""
+    if schema.keep:
+        kind = Marginals if schema.household is None else Households
+        Synthesizer(schema, kind(1.0))
+
+
 def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
     """Name of the mechanism that is taken if none is named."""
     if Schema.from_toml(model.schema).household is not None:

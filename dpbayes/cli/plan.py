@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dpbayes.cli.models import ModelOptions
-from dpbayes.cli.options import InputOptions, refuse_confidential
+from dpbayes.cli.options import InputOptions, check_kept, refuse_confidential
 from dpbayes.cli.streams import say, say_error, say_table, shows_progress
 from dpbayes.core.errors import SchemaError
 from dpbayes.mechanisms.forecast import COUNTED, DISTANCE
@@ -75,6 +75,7 @@ def plan(
         raise SchemaError("options of how records are read need --reference.")
     schema = Schema.from_toml(model.schema)
     schema = replace(schema, keep=(*schema.keep, *(keep or ())))
+    check_kept(schema)
     number = schema.rows.number if rows is None else rows
     if number is None:
         raise SchemaError("--rows N is needed: the schema file declares no number of rows.")

@@ -13,11 +13,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
+from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, check_kept, flattened
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
 from dpbayes.core.files import read_text
-from dpbayes.mechanisms import Households, Marginals
 from dpbayes.planning.population import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
@@ -34,7 +33,6 @@ from dpbayes.schema.editors import json_schema
 from dpbayes.schema.suggestions import identifiers
 from dpbayes.schema.table import KNOWN
 from dpbayes.stan.sequence import Sequence
-from dpbayes.synthesis.synthesizer import Synthesizer
 
 MADE_UP = 200  # rows with which rules are tried
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
@@ -128,8 +126,7 @@ def check(
                     "a number or text of theirs is released, and ε is for a row, not for a person: "
                     'declare it with type = "identifier", and [cluster].'
                 )
-    if declared.keep:
-        Synthesizer(declared, Marginals(1) if declared.household is None else Households(1))
+    check_kept(declared)
     models = Sequence.from_toml(schema, "schema")
     if models is not None:
         models.on(declared)

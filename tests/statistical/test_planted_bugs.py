@@ -547,7 +547,6 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "measured, δ": (dpb.Marginals, ANY + " gone", {"delta": 1e-3}),
     "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
     "households": (Households, "households", {}),
-    "households, δ": (Households, "households", {"delta": 1e-3}),
     "households, keep": (Households, "households", {"keep": KEPT_OF_MEMBERS, "delta": 1e-3}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (

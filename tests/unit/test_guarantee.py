@@ -75,7 +75,8 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
     assert (tree["epsilon"] is None) == math.isinf(claim.epsilon)
     assert {f.name for f in fields(claim)} == {
         "mechanism", "each", "basis", "more", "draw", "once", "adjacency", "weights", "once_for",
-        "datasets", "nested", "delta", "rows", "parts", "cluster", "unit", "members", "by", "guessed",
+        "datasets", "nested", "delta", "rows", "parts", "cluster", "unit", "members", "by",
+        "guessed",
     }  # fmt: skip
 
 
