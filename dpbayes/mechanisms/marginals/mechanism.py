@@ -264,8 +264,8 @@ class Marginals(NoisyTablesMechanism):
                 half = f" ({_correlation(2 * faintest)} where half of the records have both values)"
                 half = half if optional else ""
                 message = (
-                    "Relations between two columns lose a third of their strength or more, or "
-                    "change sign, where their correlation is below "
+                    "Relations between two columns lose a third of their strength or more, change "
+                    "sign, or appear, where their correlation is below "
                     f"{_correlation(faintest)}{half}: the table of a pair has noise of sd "
                     f"{sd:,.0f} in each of {parts.most**2} cells, which hold {cell:,.0f} records "
                     f"in the mean.{CHOSEN if parts.scores else ''}"

@@ -14,13 +14,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.core.lazy import linalg
 
-_STEPS = 40  # Newton steps, at most
+_STEPS = 80  # Newton steps, at most
+_FARTHEST = 1.0  # longest step, by the mean divergence of a row's probabilities
+_DAMPED, _MORE = 1e-6, 10.0  # least damping of longer steps, and the factor until they are shorter
 _FOR_CURVATURE = 4000  # rows from which the curvature is computed
 _CLOSE = 1e-6  # twice the expected gain in log posterior below which the search ends
 _KEPT = 0.2  # a curvature serves on while each step makes the expected gain smaller by this factor
@@ -274,8 +277,7 @@ class _Mode:
         for _ in range(_STEPS):
             step = None if root is None or length < 1 else linalg.lu_solve(root, off)
             if step is None or float(step @ off) > _KEPT * gain:
-                root = linalg.lu_factor(self._slope(weights) + np.diag(penalty))
-                step = linalg.lu_solve(root, off)
+                root, step = self._damped(weights, penalty, off)
             gain = float(step @ off)
             length = 1.0
             while True:
@@ -288,6 +290,37 @@ class _Mode:
             if gain < _CLOSE:
                 return weights
         return None
+
+    def _damped(
+        self, weights: Floats, penalty: Floats, off: Floats
+    ) -> tuple[tuple[Floats, Ints] | None, Floats]:
+        """Newton step, or the longest damped one that changes probabilities by little enough.
+
+        Where probabilities are 0 or 1 the curvature vanishes, and a Newton step leads nowhere. It
+        is damped by the curvature at independence (Levenberg and Marquardt).
+
+        Returns:
+            factors of the curvature, None if it is damped; and the step, shape (F,).
+        """
+        slope, logits, damping = self._slope(weights), self._logits(weights, self.some), 0.0
+        while True:
+            curvature = slope + np.diag(penalty)
+            if damping:
+                curvature += np.diag(damping * self._independent)
+            root = linalg.lu_factor(curvature)
+            step = np.asarray(linalg.lu_solve(root, off))
+            tilt = self._tilt(step, self.some)
+            apart = (
+                _log_sum(logits + tilt) - _log_sum(logits) - (softmax(logits) * tilt).sum(axis=1)
+            )
+            if not float(apart.mean()) > _FARTHEST:
+                return None if damping else root, step
+            damping = max(_DAMPED, _MORE * damping)
+
+    @cached_property
+    def _independent(self) -> Floats:
+        """Variances of the sums at independence, shape (F,)."""
+        return np.diag(self._slope(np.zeros(len(self.sums)))).copy()
 
     def _noisy(self, weights: Floats) -> Floats:
         """Mode by Gauss-Newton steps for a normal likelihood of the sums, flat for large W."""
@@ -328,13 +361,20 @@ class _Mode:
         prior = (self.precision * (weights - self.prior) ** 2).sum()
         return float(missed @ np.linalg.solve(variance, missed) + prior)
 
+    def _tilt(self, weights: Floats, rows: slice | Ints) -> Floats:
+        """Contribution of weights to the log probabilities, shape (rows, G)."""
+        tilt = np.zeros((len(self.phis[0][rows]), len(self.mass)))
+        parts = zip(self.phis, self.bases, self.split(weights), strict=True)
+        for phi, basis, block_weights in parts:
+            tilt += (basis @ (block_weights @ phi[rows].T)).T
+        return tilt
+
+    def _logits(self, weights: Floats, rows: slice | Ints) -> Floats:
+        logits = self.log + self._tilt(weights, rows)
+        return logits if self.left is None else logits + self.left[rows]
+
     def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
-        logits = self.log
-        for phi, basis, block_weights in zip(
-            self.phis, self.bases, self.split(weights), strict=True
-        ):
-            logits = logits + (basis @ (block_weights @ phi[rows].T)).T
-        return softmax(logits if self.left is None else logits + self.left[rows])
+        return softmax(self._logits(weights, rows))
 
     def _slope(self, weights: Floats) -> Floats:
         """Derivative of the expected sums in W, which is also their covariance: shape (F, F)."""
@@ -408,6 +448,12 @@ def evidence(mean: Floats, variance: Floats, sd: Floats) -> tuple[float, float]:
     log_evidence -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
     best = int(np.argmax(log_evidence))
     return float(_SCALES[best]), float(log_evidence[best])
+
+
+def _log_sum(logits: Floats) -> Floats:
+    """Log of the sum of exponentials by row, shape (N,)."""
+    largest = logits.max(axis=1)
+    return np.asarray(largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)))
 
 
 def _slices(size: int) -> list[slice]:
