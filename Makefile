@@ -47,7 +47,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/dips.py
 	$(BIN)/python benchmarks/pegs.py
 	$(BIN)/python benchmarks/threads.py
-	$(BIN)/python benchmarks/studies.py
+	$(BIN)/python benchmarks/study_runner.py
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/plans.py
 	$(BIN)/python benchmarks/tables_scale.py --sql

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from dpbayes import SamplerSettings
 from dpbayes.inference import from_synthetic_counts
 from dpbayes.mechanisms import Anchored
 from dpbayes.publication.ledger import Ledger
+from dpbayes.records.overlap import Identity
 from studies.charest import synthesizer
 from studies.charest import tables as charest
 from studies.liu import modips_rules
@@ -43,8 +45,11 @@ def main() -> None:
         ledger.add_dataset("one", 1e9)
         claim = Anchored(0.1).guarantee()
 
+        table = pd.DataFrame({"x": range(100)})
+        records = Identity(table, table)
+
         def reserve() -> None:
-            ledger.reserve("one", claim, b"x" * 32, secrets.token_hex(16), Path(folder))
+            ledger.reserve("one", claim, records, secrets.token_hex(16), Path(folder))
 
         rows.append(("one reservation in an SQLite ledger", seconds(reserve, 50)))
     print("\n| what | s |\n|---|---|")

@@ -2,20 +2,41 @@
 
 import ast
 import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
 
+OURS = {"dpbayes", "studies", "tests"}
 SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
 
 
 def names(script):
-    """(module, name) of each import from the package."""
-    for node in ast.walk(ast.parse(script.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dpbayes":
+    """(module, name) of each import from the package, and of each name of an imported module."""
+    nodes, modules = list(ast.walk(ast.parse(script.read_text()))), {"dpb": "dpbayes"}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
             yield from ((node.module, each.name) for each in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dpb":
-            yield "dpbayes", node.attr
+            for each in node.names:
+                if importlib.util.find_spec(node.module) and is_module(
+                    f"{node.module}.{each.name}"
+                ):
+                    modules[each.asname or each.name] = f"{node.module}.{each.name}"
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
+            yield modules[ast.unparse(node.value)], node.attr
+
+
+def is_module(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_no_script_hides_a_package():
+    """The folder of a script that is run comes first on the path."""
+    assert not {script.stem for script in SCRIPTS} & OURS
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -1,6 +1,6 @@
 """Throughput of the study runner on one machine.
 
-python benchmarks/studies.py
+python benchmarks/study_runner.py
 """
 
 import argparse
