@@ -105,7 +105,7 @@ class Household:
 
     def check_apart(self, records: Frame, persons: Cluster) -> None:
         """Raise DataError if an identifier of persons stands in several households."""
-        frame = as_frame(records)
+        frame = as_frame(records).reset_index(drop=True)
         if persons.column == self.id or persons.column not in frame.columns:
             return
         both = pd.DataFrame({"home": self.cluster.names(frame)[1], "who": persons.names(frame)[1]})

@@ -429,9 +429,31 @@ def test_an_identifier_of_persons_stands_in_one_household():
     table["pid"] = [f"p{k}" for k in range(len(table))]
     synthesizer = dpb.Synthesizer(schema(columns=columns), Households(1.0))
     synthesizer.fit(table)
+    twice = table.assign(pid=table["pid"].where(table["role"] != "child"))
+    synthesizer.fit(twice.set_axis(np.arange(len(table)) % 7))  # as pd.concat leaves it
     table.loc[table["hh"].isin(["h1", "h2"]) & (table["role"] == "head"), "pid"] = "p"
     with pytest.raises(dpb.DataError, match="'pid': 1 identifiers stand in several households"):
         synthesizer.fit(table)
+
+
+def test_places_that_no_draft_has_are_asked_about():
+    """A data set may draw a child although all households of the draft are of one."""
+    table = people(300)
+    table = table[table["role"] == "head"].reset_index(drop=True)
+    for declared in (schema(rows=300), schema(**without("role", "once", "rules"), rows=300)):
+        fitted = dpb.Synthesizer(declared, Households(50.0)).fit(table).fitted
+        output = fitted.draw_private(StudyNoise(1))
+        assert all(answer is not None for answer in output)
+
+
+def test_roles_of_which_one_begins_as_another():
+    roles = ["head", "child", "child.step"]
+    columns = {**TREE["columns"], "role": {"type": "categorical", "levels": roles}}
+    declared = schema(
+        **changed(once=["head"], rules=[]), columns=columns, keep=["child.step.hours ~ city"]
+    )
+    (block,) = (block for block in Layout(declared).blocks if block.kept)
+    assert Layout(declared).homes.places.index("child.step") in block.places
 
 
 def test_neighbours_differ_and_are_of_each_kind():

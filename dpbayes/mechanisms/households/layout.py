@@ -248,8 +248,8 @@ def kept_by(homes: Homes, text: str) -> tuple[int, str]:
     where, written = f"keep {quoted(text)}", homes.quoted(text)
     parsed = parse(written)
     outcome = columns_used(where, [(parsed.outcome,)])
-    every = [*homes.shared, *(f"{place}.{name}" for place in homes.places for name in homes.own)]
-    head, about = homes.places[0], set()
+    places = {f"{p}.{name}": k for k, p in enumerate(homes.places) for name in homes.own}
+    every, head, about = [*homes.shared, *places], homes.places[0], set()
     for name in (*outcome, *columns_used(where, parsed.terms)):
         if name not in every:
             hint = f" (write {head}.{name})" if name in homes.own else did_you_mean(name, every)
@@ -258,13 +258,13 @@ def kept_by(homes: Homes, text: str) -> tuple[int, str]:
                 f"as ROLE.COLUMN{hint}."
             )
         if name not in homes.shared:
-            about.add(next(k for k, p in enumerate(homes.places) if name.startswith(f"{p}.")))
+            about.add(places[name])
     place = max(about, default=0)
     if len(about - {0}) > 1:
         raise SchemaError(
             f"{where}: a regression is of the head, or of members of one other role beside it."
         )
-    if place and (not outcome or not outcome[0].startswith(f"{homes.places[place]}.")):
+    if place and (not outcome or places.get(outcome[0]) != place):
         raise SchemaError(
             f"{where}: the outcome must be a column of {homes.places[place]!r}, whose members are "
             "drawn after the head and the household."

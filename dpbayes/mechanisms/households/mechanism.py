@@ -390,7 +390,10 @@ class _Draft:
         """Draw households; return their members, and a mask of households that break a rule."""
         layout, dead = self._fitted.layout, np.zeros(households, dtype=bool)
         values, _ = self._drawn(0, {}, households, np.ones(households))
-        members = empty_members(layout, values[COMPOSITION].astype(np.int64))
+        compositions = values[COMPOSITION].astype(np.int64)
+        if self._questions is not None:
+            compositions, dead = self._with_all_places(compositions, dead)
+        members = empty_members(layout, compositions)
         for k, block in enumerate(layout.blocks[1:], start=1):
             rows = rows_of(layout, block, members, given=True)
             if not len(rows.index):
@@ -402,6 +405,17 @@ class _Draft:
             put(layout.homes, members, rows.index, values)
             dead[members.home[rows.index[lost]]] = True
         return members, dead
+
+    def _with_all_places(self, compositions: Ints, dead: Mask) -> tuple[Ints, Mask]:
+        """Add households that have somebody in each place, so that every block is asked about.
+
+        A data set may draw a place that no household of this draft has.
+        """
+        counts = self._fitted.layout.compositions
+        most, drafted = counts.max(axis=0), counts[compositions].max(axis=0)
+        # A later member of a place has a block of its own.
+        more = counts.argmax(axis=0)[drafted < np.minimum(most, 2)]
+        return np.append(compositions, more), np.append(dead, np.zeros(len(more), dtype=bool))
 
     def _chain(self, k: int, members: Members, dead: Mask) -> None:
         """Draw members one after the other, each given the one before.
