@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.households.layout import kept_by
+from dpbayes.mechanisms.households.layout import as_given, kept_by
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.households import Homes, Members
 from dpbayes.schema.rules import values_of
@@ -73,8 +72,7 @@ def joined(schema: Schema, rows: pd.DataFrame, formula: str) -> tuple[Schema, pd
     columns = {}
     for name in values:
         column = homes.shared[name] if name in homes.shared else homes.own[name.partition(".")[2]]
-        missing = column.missing or (("",) if column.optional else ())
-        columns[name] = replace(column, name=name, only_if=None, missing=missing)
+        columns[name] = as_given(column, name)
     typed = {name: values_of(columns[name], value) for name, value in values.items()}
     return Schema(columns), pd.DataFrame(typed)
 

@@ -95,6 +95,8 @@ class Layout:
     def __init__(self, schema: Schema, keep: Sequence[str] = ()) -> None:
         self.schema, self.homes = schema, schema.homes
         self.keep = tuple(dict.fromkeys((*schema.keep, *keep)))
+        kept = [kept_by(self.homes, text) for text in self.keep]
+        self._kept = [((place, plain), parse(plain)) for place, plain in kept]
         self.compositions = _compositions(self.homes)
         groups = [_family(counts, self.homes.once) for counts in self.compositions.tolist()]
         named = sorted(set(groups))
@@ -181,7 +183,7 @@ class Layout:
         for column in columns.values():
             if column.only_if is not None:
                 read |= set(Rule.parse(column.only_if, known).names)
-        given = {name: _given(known[name], name) for name in sorted(read - set(columns))}
+        given = {name: as_given(known[name], name) for name in sorted(read - set(columns))}
         several = turn != "first" and max(places) >= self.homes.once
         every = {**given, **columns}
         schema = Schema(every, rules=tuple(_without_definitions(kept, every, given)))
@@ -197,9 +199,7 @@ class Layout:
         self, places: tuple[int, ...], columns: Collection[str]
     ) -> Iterator[tuple[tuple[int, str], Parsed]]:
         """Yield place, text and parts of each regression whose outcome is drawn in this block."""
-        for text in self.keep:
-            place, plain = kept_by(self.homes, text)
-            parsed = parse(plain)
+        for (place, plain), parsed in self._kept:
             outcome = columns_used("keep", [(parsed.outcome,)])
             if place in places and outcome and outcome[0] in columns:
                 yield (place, plain), parsed
@@ -294,7 +294,7 @@ def _levels(name: str, count: int) -> Column:
     return Column(name, "categorical", levels=tuple(str(k) for k in range(count)))
 
 
-def _given(column: Column, name: str) -> Column:
+def as_given(column: Column, name: str) -> Column:
     """A column as it is given to other rows."""
     missing = column.missing or (("",) if column.optional else ())
     return replace(column, name=name, only_if=None, missing=missing, guessed=())

@@ -137,6 +137,8 @@ class Households(NoisyTablesMechanism):
         assert schema.household is not None
         problem = TOGETHER.format(order=schema.household.order)
         remedy = "Look at it in the report, or beforehand on earlier records (`plan`)."
+        if not self.layout(schema).keep:
+            remedy += " A regression between members in `keep` has sums of its own."
         if not self.delta:
             remedy += " With a δ, such as 1e-6, the noise of so many tables is far smaller."
         return Forecast({}, (ForecastWarning(problem, remedy),))

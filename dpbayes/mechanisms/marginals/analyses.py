@@ -178,9 +178,9 @@ class Analysis:
                 for name, column in self._used.items()
             }
         )
-        if self._only is not None:
-            absent[""] = values[self._only[0]] != self._only[1]
         missing = np.logical_or.reduce(list(absent.values()))
+        if self._only is not None:
+            missing = missing | (values[self._only[0]] != self._only[1])
         return self._columns.values(frame), np.asarray(~missing)
 
 
