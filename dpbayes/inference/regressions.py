@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import DataFormula, columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.inference.combining import Estimates
+from dpbayes.inference.firth import fit_firth
 from dpbayes.schema.values import level_text
 
 
@@ -31,6 +33,7 @@ class Kind:
         above, below: bounds between which the outcome must lie, excluding the ends.
         intercept: the model has an intercept; otherwise it has cutpoints.
         method: the optimiser; None for that of statsmodels.
+        separable: there is no maximum where a level or a covariate separates the outcomes.
     """
 
     module: str
@@ -42,13 +45,14 @@ class Kind:
     below: float = np.inf
     intercept: bool = True
     method: str | None = None
+    separable: bool = False
 
 
 KINDS: dict[str, Kind] = {
     "ols": Kind("statsmodels.api", "OLS"),
-    "logit": Kind("statsmodels.api", "Logit", coded=True, most=2),
-    "poisson": Kind("statsmodels.api", "Poisson"),
-    "negbin": Kind("statsmodels.api", "NegativeBinomial"),
+    "logit": Kind("statsmodels.api", "Logit", coded=True, most=2, separable=True),
+    "poisson": Kind("statsmodels.api", "Poisson", separable=True),
+    "negbin": Kind("statsmodels.api", "NegativeBinomial", separable=True),
     "gamma": Kind(
         "statsmodels.api", "GLM",
         lambda sm: {"family": sm.families.Gamma(sm.families.links.Log())}, above=0.0,
@@ -57,10 +61,25 @@ KINDS: dict[str, Kind] = {
     "ordinal": Kind(
         "statsmodels.miscmodels.ordinal_model", "OrderedModel", lambda sm: {"distr": "logit"},
         coded=True, intercept=False, method="bfgs",  # Nelder-Mead ends too early
+        separable=True,
     ),
 }  # fmt: skip
 MODELS = tuple(KINDS)
+_NO_MAXIMUM = (
+    "the maximum of the likelihood was not found; there is none where a level or a covariate "
+    "separates the outcomes, as may happen in a single data set. Take a model that fits the "
+    "outcome, such as ols for shares, or fewer terms."
+)
+_LEFT_OUT = (
+    "rows with a missing value in a column of the regression are left out: the analysis is of "
+    "the others, as it would be of the records."
+)
+SEPARATED = (
+    "in a data set a level or a covariate separates the outcomes, so that the likelihood has no "
+    "maximum: the estimates there are those of Firth's penalised likelihood."
+)
 MOST_CUTPOINTS = 50  # distinct numbers that an ordinal outcome may have
+_UNKNOWN = 20.0  # standard error of a log odds or a log mean that no data with a maximum have
 _DIRECT = ("ols", "gamma")  # fitted without an optimiser that talks
 
 
@@ -70,7 +89,9 @@ def formula_fit(
     """Return a function for ``analyse`` that fits a regression with statsmodels.
 
     ``negbin`` has the variance mu + alpha mu²; ``gamma`` and ``beta`` the links log and logit;
-    ``ordinal`` is the proportional odds model, whose cutpoints are among the estimates.
+    ``ordinal`` is the proportional odds model, whose cutpoints are among the estimates. Where a
+    level or a covariate separates the outcomes of ``logit``, its estimates are those of Firth's
+    penalised likelihood (Biometrika, 1993), with a warning; others have no estimate then.
 
     Args:
         formula: formula on the released columns, in the syntax of the synthesizers' formulas; it
@@ -101,10 +122,17 @@ def formula_fit(
         raise InferenceError(str(error)) from None
     declared = levels or {}
     kind = KINDS[model]
+    options: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
+    if kind.method is not None:
+        options["method"] = kind.method
+    tell = _once()
 
     def fit(data: pd.DataFrame) -> Estimates:
         where = f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}"
-        data = _complete(data, read.columns)
+        complete = data.dropna(subset=[name for name in read.columns if name in data])
+        if len(complete) < len(data):
+            tell(_LEFT_OUT)
+        data = complete
         if data.empty:
             raise InferenceError(f"{where}: no row has values in all of these columns.")
         data = _in_order(data, read.columns, declared)
@@ -120,13 +148,14 @@ def formula_fit(
                     "such a level is missing here. Merge rare levels, or leave the column out."
                 )
             X = X if kind.intercept else X.drop(columns="Intercept")
-            quiet: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
-            if kind.method is not None:
-                quiet["method"] = kind.method
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # convergence is checked below
-                result = getattr(module, kind.name)(y, X, **kind.options(api)).fit(**quiet)
-            _converge(result, where)
+            model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
+            span = np.ptp(X.to_numpy(dtype=float), axis=0) * kind.separable
+            result = _maximum(lambda: model_of_data.fit(**options), span)
+            if result is None and model == "logit":
+                result = _penalised(y, X)
+                tell(SEPARATED)
+            if result is None:
+                raise InferenceError(f"{where}: {_NO_MAXIMUM}")
             return result if kind.intercept else _cutpoints(result)
         except InferenceError:
             raise
@@ -205,18 +234,27 @@ def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
         )
 
 
-def _converge(result: Any, where: str) -> None:
-    """Raise InferenceError if the optimiser did not converge."""
-    optimiser = getattr(result, "mle_retvals", None)
-    converged = (
-        optimiser.get("converged", True) if optimiser else getattr(result, "converged", True)
-    )
-    if not converged or not np.isfinite(np.asarray(result.bse)).all():
-        raise InferenceError(
-            f"{where}: the maximum of the likelihood was not found; there is none where a level or "
-            "a covariate separates the outcomes, as may happen in a single data set. Take a model "
-            "that fits the outcome, such as ols for shares, or fewer terms."
+def _maximum(fit: Callable[[], Any], span: Floats) -> Any | None:
+    """Fit a model; None if there is no maximum, or the optimiser did not find it.
+
+    Without a maximum optimisers may end where the slope is small, at huge standard errors.
+
+    Args:
+        span: range of each covariate, 0 if the model always has a maximum.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # convergence is checked
+        try:
+            result = fit()
+        except np.linalg.LinAlgError:
+            return None
+        optimiser = getattr(result, "mle_retvals", None)
+        converged = (
+            optimiser.get("converged", True) if optimiser else getattr(result, "converged", True)
         )
+        errors = np.asarray(result.bse, dtype=float)
+        unknown = errors[: len(span)] * span > _UNKNOWN
+        return result if converged and np.isfinite(errors).all() and not unknown.any() else None
 
 
 def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
@@ -236,14 +274,28 @@ def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
     return pd.Series(np.concatenate([values[:slopes], cuts]), labels), pd.Series(variances, labels)
 
 
-def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Select the rows without a missing value in these columns; warn if rows are left out."""
-    columns = [name for name in names if name in data and data[name].isna().any()]
-    if not columns:
-        return data
-    warnings.warn(
-        "rows with a missing value in a column of the regression are left out: the analysis is of "
-        "the others, as it would be of the records.",
-        stacklevel=2,
-    )
-    return data.dropna(subset=columns)
+def _penalised(y: pd.Series, X: pd.DataFrame) -> Estimates | None:
+    """Firth's estimates and variances for outcomes 0 and 1; None if there are none, either.
+
+    Covariates are scaled to a mean square of 1, because ``fit_firth`` compares their sizes.
+    """
+    outcome, design = y.to_numpy(dtype=float), X.to_numpy(dtype=float)
+    if not np.isin(outcome, (0, 1)).all():
+        return None
+    scale = np.sqrt((design**2).mean(axis=0))
+    (estimates,), (variances,) = fit_firth((design / scale)[None], (outcome == 1)[None])
+    if np.isnan(estimates).any():
+        return None
+    return pd.Series(estimates / scale, X.columns), pd.Series(variances / scale**2, X.columns)
+
+
+def _once() -> Callable[[str], None]:
+    """Return a function that warns, of each message once: data sets share their warnings."""
+    told: set[str] = set()
+
+    def tell(message: str) -> None:
+        if message not in told:
+            told.add(message)
+            warnings.warn(message, stacklevel=3)
+
+    return tell

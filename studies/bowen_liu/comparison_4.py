@@ -23,6 +23,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import special
+from dpbayes.inference.firth import fit_firth
 from dpbayes.mechanisms import Laplace, ModelFreeMechanism
 from dpbayes.mechanisms.modips.mechanism import FittedModel, Modips
 from dpbayes.mechanisms.modips.regression import Slomag
@@ -31,7 +32,6 @@ from dpbayes.privacy.noise import StudyNoise
 from studies.bowen_liu import mixed
 from studies.bowen_liu.comparison import M
 from studies.bowen_liu.findings_mixed import STUDY_4
-from studies.bowen_liu.firth import fit_firth
 from studies.bowen_liu.mixed import N
 from studies.runner import Study
 

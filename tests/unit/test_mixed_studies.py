@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
+from dpbayes.inference.firth import AT_ONCE, fit_firth
 from dpbayes.privacy.noise import StudyNoise
 from studies.bowen_liu import comparison, mixed
 from studies.bowen_liu import comparison_3 as location
 from studies.bowen_liu import comparison_4 as slomag
-from studies.bowen_liu.firth import AT_ONCE, fit_firth
 from studies.coverage import BUDGET, MEASURES, summarise
 
 

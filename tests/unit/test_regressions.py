@@ -304,3 +304,55 @@ def test_a_level_without_a_row_has_no_coefficient():
         analyse([rare, none], formula_fit(formula))
     with pytest.raises(InferenceError, match="say nothing of it: merge rare levels"):
         analyse([rare.astype({"ill": str}), none.astype({"ill": str})], formula_fit("y ~ ill"))
+
+
+def separated(counts):
+    """A level ``b`` in which everybody says yes, and an amount in millions that says nothing."""
+    none, some, every = counts
+    return pd.DataFrame(
+        {
+            "y": ["no"] * none + ["yes"] * some + ["yes"] * every,
+            "f": ["a"] * (none + some) + ["b"] * every,
+        }
+    )
+
+
+def test_a_level_that_separates_the_outcomes_has_a_penalised_estimate():
+    """Of a saturated table it is that of the counts plus one half; one warning for 3 data sets."""
+    fit = formula_fit("y ~ f", "logit", {"f": ["a", "b"], "y": ["no", "yes"]})
+    tables = (30, 20, 10), (25, 25, 8), (40, 12, 3)
+    with pytest.warns(UserWarning, match="Firth") as caught:
+        fits = [fit(separated(counts)) for counts in tables]
+    assert len(caught) == 1
+    for (none, some, every), (estimates, variances) in zip(tables, fits, strict=True):
+        first = np.log((some + 0.5) / (none + 0.5))
+        assert estimates["Intercept"] == pytest.approx(first, abs=1e-5)
+        assert estimates["f[T.b]"] == pytest.approx(np.log(2 * every + 1) - first, abs=1e-5)
+        assert variances["f[T.b]"] > 0
+
+
+def test_covariates_of_any_size_have_the_same_penalised_estimate():
+    table = separated((30, 20, 10))
+    x = np.random.default_rng(1).normal(size=len(table))
+    with pytest.warns(UserWarning, match="Firth"):
+        one, two = (
+            formula_fit("y ~ f + x", "logit")(table.assign(x=scale * x))[0] for scale in (1.0, 1e9)
+        )
+    assert two["x"] * 1e9 == pytest.approx(one["x"], rel=1e-4)
+    assert two["f[T.b]"] == pytest.approx(one["f[T.b]"], rel=1e-4)
+
+
+def test_without_separation_the_estimate_is_that_of_maximum_likelihood():
+    table = pd.concat([separated((30, 20, 10)), pd.DataFrame({"y": ["no"], "f": ["b"]})])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = formula_fit("y ~ f", "logit")(table)
+    assert result.params["f[T.b]"] == pytest.approx(np.log(10) - np.log(20 / 30), abs=1e-5)
+
+
+@pytest.mark.parametrize("model", ["ordinal", "poisson"])
+def test_models_without_a_penalised_likelihood_are_refused_where_there_is_no_maximum(model):
+    table = separated((30, 20, 10))
+    table["z"] = ((table["y"] == "yes") if model == "ordinal" else (table["f"] == "a")) * 1
+    with pytest.raises(InferenceError, match="maximum of the likelihood was not found"):
+        formula_fit("z ~ f", model)(table)
