@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import keyword
 import re
+import shlex
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from dpbayes.core.errors import SchemaError, listed
+from dpbayes.core.errors import InferenceError, SchemaError, listed
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import without_groups
 from dpbayes.formula.text import parse
@@ -22,7 +24,9 @@ from dpbayes.inference.coverage import (
     size_ratio,
     uncovered,
 )
+from dpbayes.inference.regressions import SEPARATED, formula_fit
 from dpbayes.pages.page import Code, Section
+from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR
 
 MOST_LEFT = 5  # terms that are named
@@ -90,7 +94,7 @@ within = pd.DataFrame([fit.bse**2 for fit in fits]).mean()
 {by_rule}
 half = stats.t.ppf(0.975, df) * variance**0.5
 table = {{"estimate": estimate, "low": estimate - half, "high": estimate + half}}
-print(pd.DataFrame(table))
+print(pd.DataFrame(table).to_string())
 """
 _R = """\
 files <- sprintf("synthetic_%d{ending}", 1:{m})
@@ -123,7 +127,7 @@ _PARAMETERS = (
 import pandas as pd
 
 draws = pd.read_csv("{POSTERIOR}").drop(columns=["chain", "draw"])
-print(draws.quantile([0.025, 0.5, 0.975]).T)
+print(draws.quantile([0.025, 0.5, 0.975]).T.to_string())
 """,
     ),
     Code(
@@ -136,13 +140,17 @@ print(t(sapply(draws, quantile, c(0.025, 0.5, 0.975))))
 )
 
 
-def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
+def analysis(
+    statement: Mapping[str, Any], sets: Sequence[pd.DataFrame], schema: Schema | None = None
+) -> Section:
     """Say how to analyse the data sets of a release, with programs for an example.
 
     Args:
         statement: content of guarantee.json.
-        data: the first data set.
+        sets: the data sets, or the first of them.
+        schema: the schema of the release, which tells ordered levels from others.
     """
+    data = sets[0]
     name, m = str(statement["mechanism"]), int(statement["datasets"])
     public_settings = statement.get("settings", {})
     near = public_settings.get("draw") == "mode"
@@ -190,33 +198,94 @@ def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
             "release's own regression, which not all programs write alike; `dpbayes combine` "
             "takes all of it."
         )
-    texts = _texts(statement.get("levels", {}))
     outcome = (formulas[0] or "").partition("~")[0].strip(" `")
-    model = "logit" if outcome in data and _is_truth(data[outcome]) else "ols"
-    code = _programs(formulas, model, ending, 1 if one else m, rule, ratio, texts)
+    truth = outcome in data and _is_truth(data[outcome])
+    model = "logit" if truth or outcome.startswith("I((") else "ols"
+    separated = [] if model == "ols" else _separated(str(formulas[0]), sets, statement)
+    if separated and not one:
+        text.append(
+            f"In {len(separated)} data sets a level or a covariate separates the outcomes of the "
+            "example, so that the likelihood has no maximum. The programs take Firth's penalised "
+            "likelihood there, which statsmodels does not have; that in R needs the package "
+            "brglm2."
+        )
+    texts = _texts(statement.get("levels", {}))
+    form = _Form(ending, 1 if one else m, rule, ratio, texts, bool(separated))
+    code = [] if one else _in_terminal(statement, schema)
+    code += _programs(formulas, model, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
 
 
-def _programs(
-    formulas: list[str | None],
-    model: str,
-    ending: str,
-    m: int,
-    rule: str,
-    scale: float,
-    texts: list[str],
-) -> list[Code]:
-    """Fill the programs in.
+def _in_terminal(statement: Mapping[str, Any], schema: Schema | None) -> list[Code]:
+    """Commands for the regressions of the release's own, which `dpbayes combine` takes whole."""
+    settings, levels = statement.get("settings", {}), statement.get("levels", {})
+    lines = []
+    for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
+        with contextlib.suppress(SchemaError):
+            plain = without_groups(formula)[0]
+            match parse(plain).outcome:
+                case Name(name) if len(levels.get(name, ())) == 2:
+                    model = "logit"
+                case Name(name) if name in levels:
+                    if schema is None or schema[name].type != "ordinal":
+                        continue  # of numbers to others, or one regression for each level
+                    model = "ordinal"
+                case _:
+                    model = "ols"
+            lines.append(f"dpbayes combine . --formula {shlex.quote(plain)} --model {model}\n")
+    return [Code("Terminal, with dpbayes", "".join(lines))] if lines else []
 
-    Args:
-        formulas: the example for dpbayes, statsmodels and R.
-        model: "ols" or "logit".
+
+def _separated(
+    formula: str, sets: Sequence[pd.DataFrame], statement: Mapping[str, Any]
+) -> list[int]:
+    """Numbers of the data sets in which a logistic regression has no maximum likelihood."""
+    numbers, levels = [], statement.get("levels", {})
+    for number, texts in enumerate(sets, 1):
+        read = {
+            name: pd.to_numeric(texts[name], errors="coerce")
+            for name in map(str, texts)
+            if name not in levels and _is_numeric(texts[name])
+        }
+        data = texts.assign(**read)
+        with warnings.catch_warnings(record=True) as caught, contextlib.suppress(InferenceError):
+            warnings.simplefilter("always")
+            formula_fit(formula, "logit", levels)(data)
+        if any(str(one.message) == SEPARATED for one in caught):
+            numbers.append(number)
+    return numbers
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What programs depend on besides the regression.
+
+    Attributes:
         ending: of the files.
         m: number of data sets to combine.
         rule: by which to combine them.
         scale: size of a data set, relative to the records.
         texts: columns that programs would not read as the texts that they are.
+        separated: the likelihood of a logistic regression has no maximum in some data set.
     """
+
+    ending: str
+    m: int
+    rule: str
+    scale: float
+    texts: Sequence[str]
+    separated: bool
+
+
+def _programs(formulas: list[str | None], model: str, form: _Form) -> list[Code]:
+    """Fill the programs in.
+
+    Args:
+        formulas: the example for dpbayes, statsmodels and R.
+        model: "ols" or "logit".
+        form: what else they depend on.
+    """
+    ending, m, rule, texts = form.ending, form.m, form.rule, form.texts
     if None in formulas or ending not in READ:
         return []
     own, patsy, for_r = map(str, formulas)
@@ -224,7 +293,7 @@ def _programs(
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
     in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
-    factor = f"{scale:.6g} * " if scale > 1 else ""
+    factor = f"{form.scale:.6g} * " if form.scale > 1 else ""
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
     given["numpy"] = "import numpy as np\n" if "np." in patsy else ""
@@ -232,11 +301,12 @@ def _programs(
     call, of_r, fit = f"ols({patsy!r}", f"lm({for_r}", "fit()"
     if model == "logit":
         call, of_r, fit = f"logit({patsy!r}", f"glm({for_r}, family = binomial", "fit(disp=0)"
+        of_r += ", method = brglm2::brglmFit" * form.separated
     programs = [
         Code("Python, with pandas and statsmodels",
              templates[0].format(call=call, fit=fit, read=in_python, by_rule=python, **given)),
         Code("R", templates[1].format(call=of_r, read=in_r, by_rule=r, **given)),
-    ]  # fmt: skip
+    ][form.separated and m > 1 :]  # fmt: skip
     if m == 1:
         return programs
     return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=model)), *programs]
@@ -290,9 +360,7 @@ def _example(
             case Name(name) if name in numeric:
                 return dialect.quote(name)
             case Name(name) if name in names:
-                # Levels that are written as numbers are factors to dpbayes, and numbers to others.
-                form = dialect.factor if _is_numeric(data[name]) else "{}"
-                return form.format(dialect.quote(name))
+                return dialect.levels_of(name, levels.get(name, ()), _is_numeric(data[name]))
             case Call(name, (Name(argument),), ()) if name in _ALIKE and argument in numeric:
                 return f"{dialect.function.format(name)}({dialect.quote(argument)})"
             case Call("I", (Operation("**", (Name(base), Number(power))),), ()) if base in numeric:
@@ -373,8 +441,24 @@ class Dialect:
     function: str = "{}"
     number: str = "{}"  # of a column whose levels are numbers
     power: str = "I({} ** {})"
+    relative: str = ""  # of a column of levels and the one that others are relative to
+
+    def levels_of(self, name: str, levels: Sequence[Any], numeric: bool) -> str:
+        """Write a column of levels, whose first one is the reference level.
+
+        Levels that are written as numbers are factors to dpbayes, and numbers to others. These sort
+        levels, some by the rules of a language.
+        """
+        written = self.quote(name)
+        if self.relative and levels and not _ODD & set(str(levels[0])):
+            sorts: tuple[Callable[[Any], Any], ...] = (str, lambda level: str(level).casefold())
+            if not all(isinstance(level, str) for level in levels):
+                sorts = (float,)
+            if any(min(levels, key=sort) != levels[0] for sort in sorts):
+                return self.relative.format(written, repr(levels[0]))
+        return self.factor.format(written) if numeric else written
 
 
 OURS = Dialect(_backticked, number="I({})")
-OF_R = Dialect(_backticked, "factor({})", power="I({}^{})")
-PATSY = Dialect(_patsy, "C({})", "np.{}")
+OF_R = Dialect(_backticked, "factor({})", power="I({}^{})", relative="relevel(factor({}), {})")
+PATSY = Dialect(_patsy, "C({})", "np.{}", relative="C({}, Treatment({}))")

@@ -82,9 +82,10 @@ def data_set(out: Path, schema: Schema | None = None, number: int = 1) -> pd.Dat
 
 
 def _several(
-    out: Path, schema: Schema, statement: Mapping[str, Any], first: pd.DataFrame
+    out: Path, schema: Schema | None, statement: Mapping[str, Any]
 ) -> Sequence[pd.DataFrame]:
-    """Add the other data sets of a release to the first, as far as there is room for them."""
+    """Read the data sets of a release, from the first on as far as there is room for them."""
+    first = data_set(out, schema)
     most = min(statement["datasets"], max(1, PLENTY // max(1, first.size)))
     return [first, *(data_set(out, schema, number) for number in range(2, most + 1))]
 
@@ -103,7 +104,7 @@ def public_page(
         DataError, SchemaError: files of the release were edited, or the schema is another one.
     """
     statement = statement_of(out)
-    data = data_set(out, schema)
+    sets = _several(out, schema, statement)
     title, byline, what = TITLE, [], []
     sections = [guarantee(statement)]
     if schema is not None:
@@ -111,7 +112,7 @@ def public_page(
         byline = [schema.publisher] if schema.publisher else []
         what = [f"One row is {schema.unit_of_record}."] if schema.unit_of_record else []
         if not schema.guesses:
-            sections.append(code_book(schema, _several(out, schema, statement, data)))
+            sections.append(code_book(schema, sets))
     if date is not None:
         byline.append(f"{date:%Y-%m-%d}")
     path = out / RELEASE / STATEMENT
@@ -120,9 +121,9 @@ def public_page(
             title,
             numbers(statement),
             [
-                _what(statement, what, data),
+                _what(statement, what, sets[0]),
                 *sections,
-                analysis(statement, data),
+                analysis(statement, sets, schema),
                 _files(statement),
                 settings(statement),
             ],

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import shlex
 import shutil
 import warnings
 from html.parser import HTMLParser
@@ -20,7 +21,7 @@ import dpbayes as dpb
 from dpbayes.cli.app import app
 from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, SchemaError
 from dpbayes.evaluate.utility import max_ecdf
-from dpbayes.inference import analyse, read_release
+from dpbayes.inference import analyse, combine, read_release
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import analysis, codebook, figures
 from dpbayes.pages.comparison import PageTopic
@@ -394,16 +395,18 @@ def test_the_programs_run_and_combine_as_analyse_does(out, tmp_path, monkeypatch
         statement["mechanism"] = "unweighted"
     (copy / "release/guarantee.json").write_text(json.dumps(statement))
     texts = programs(copy)
-    assert list(texts) == ["Python, with dpbayes", "Python, with pandas and statsmodels", "R"]
-    asked = "I((`sex & more` == 'm') * 1) ~ 1" if formula == "sex" else "age ~ wage"
-    assert f"lm({asked}, data" in texts["R"]
+    ours, others = "Python, with dpbayes", ["Python, with pandas and statsmodels", "R"]
+    assert [caption for caption in texts if not caption.startswith("Terminal")] == [ours, *others]
+    asked, model = ("I((`sex & more` == 'm') * 1) ~ 1", "logit"), ("age ~ wage", "ols")
+    asked, model = asked if formula == "sex" else model
+    assert f"lm({asked}, {'family = binomial, ' if model == 'logit' else ''}data" in texts["R"]
     assert texts["R"].count("(") == texts["R"].count(")")
     released = read_release(copy / "release")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        combined = analyse(released, formula_fit(asked))
-        table = printed(texts["Python, with pandas and statsmodels"], copy / "release", monkeypatch)
-        ours = printed(texts["Python, with dpbayes"], copy / "release", monkeypatch)
+        combined = analyse(released, formula_fit(asked, model))
+        table = printed(texts[others[0]], copy / "release", monkeypatch)
+        ours = printed(texts[ours], copy / "release", monkeypatch)
     low, high = combined.interval()
     expected = np.column_stack([combined.estimate, low, high]).ravel()
     assert numbers_in(table) == pytest.approx(expected, rel=1e-4)
@@ -571,7 +574,7 @@ def test_the_example_is_of_what_is_synthetic():
     }
     assert analysis.example(statement, data, analysis.OURS) == "I(score) ~ age"
     assert analysis.example(statement, data, analysis.PATSY) == "score ~ age"
-    text = " ".join(analysis.analysis(statement, data).text)
+    text = " ".join(analysis.analysis(statement, [data]).text)
     assert "The example leaves out `poly(gcse, 2)` of the release's own regression" in text
     bare = {**statement, "settings": {"synthesised": ["score"]}}
     assert analysis.example(bare, data, analysis.PATSY) == "I((score == '0') * 1) ~ 1"
@@ -738,3 +741,64 @@ def test_a_code_book_is_of_all_data_sets():
     assert s.parts == ["f 50.0%", "m 50.0%"]
     assert y.parts[-1] == "mean 5 (1 to 9)"
     assert "of 2 data sets together" in section.text[0]
+
+
+def kept(levels, separated=False):
+    """A statement of a release that keeps three regressions, and its data sets."""
+    rng = np.random.default_rng(5)
+    sets = []
+    for _ in range(3):
+        data = pd.DataFrame({"age": rng.integers(20, 60, 200), "job": rng.choice(levels, 200)})
+        data["ill"] = np.where(rng.random(200) < data["age"] / 80, "yes", "no")
+        data["pain"] = rng.choice(["none", "some", "much"], 200)
+        if separated:
+            data.loc[data["job"] == levels[-1], "ill"] = "yes"
+        sets.append(data)
+    settings = {"synthesised": list(sets[0]), "draw": "posterior", "rows": 200}
+    settings["keep"] = ["ill ~ age + job", "pain ~ age", "age ~ job * ill"]
+    told = {"job": levels, "ill": ["no", "yes"], "pain": ["none", "some", "much"]}
+    statement = {"mechanism": "marginals", "datasets": 3, "settings": settings, "levels": told}
+    return {**statement, "files": {f"synthetic_{k}.csv": "" for k in (1, 2, 3)}}, sets
+
+
+def test_all_programs_have_the_declared_reference_level(tmp_path, monkeypatch):
+    statement, sets = kept(["works", "at home", "it's"])
+    texts = {code.caption: code.text for code in analysis.analysis(statement, sets).code}
+    assert "C(job, Treatment('works'))" in texts["Python, with pandas and statsmodels"]
+    assert "relevel(factor(job), 'works')" in texts["R"]
+    for number, data in enumerate(sets, 1):
+        data.to_csv(tmp_path / f"synthetic_{number}.csv", index=False)
+    table = printed(texts["Python, with pandas and statsmodels"], tmp_path, monkeypatch)
+    fit = formula_fit("ill ~ age + job", "logit", statement["levels"])
+    fits = [fit(data) for data in sets]
+    combined = combine([one.params for one in fits], [one.bse**2 for one in fits], "reiter2002")
+    expected = np.column_stack([combined.estimate, *combined.interval()]).ravel()
+    assert sorted(numbers_in(table)) == pytest.approx(sorted(expected), rel=1e-3)
+
+
+def test_each_regression_that_is_kept_has_a_command(tmp_path, monkeypatch):
+    """Which runs in the folder of the release; levels without order have no regression of one."""
+    statement, sets = kept(["works", "at home", "it's"])
+    without = analysis.analysis(statement, sets).code[0]
+    assert without.caption == "Terminal, with dpbayes"
+    assert [shlex.split(line) for line in without.text.splitlines()] == [
+        ["dpbayes", "combine", ".", "--formula", "ill ~ age + job", "--model", "logit"],
+        ["dpbayes", "combine", ".", "--formula", "age ~ job * ill", "--model", "ols"],
+    ]
+    columns = {"pain": {"type": "ordinal", "levels": statement["levels"]["pain"]}}
+    columns |= {"ill": {"type": "binary"}, "job": {"type": "categorical", "levels": ["a", "b"]}}
+    schema = dpb.Schema.from_dict({"columns": columns | {"age": {"type": "count", "upper": 99}}})
+    with_schema = analysis.analysis(statement, sets, schema).code[0]
+    assert "--formula 'pain ~ age' --model ordinal" in with_schema.text
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_where_levels_separate_the_outcomes_programs_have_the_penalised_likelihood(separated):
+    statement, sets = kept(["works", "at home", "ill"], separated)
+    section = analysis.analysis(statement, sets)
+    captions = {code.caption: code.text for code in section.code}
+    assert (
+        "In 3 data sets a level or a covariate separates" in " ".join(section.text)
+    ) == separated
+    assert ("Python, with pandas and statsmodels" in captions) == (not separated)
+    assert ("method = brglm2::brglmFit" in captions["R"]) == separated
