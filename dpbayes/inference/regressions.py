@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import DataFormula, columns_of
@@ -149,8 +148,7 @@ def formula_fit(
                 )
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
-            span = np.ptp(X.to_numpy(dtype=float), axis=0) * kind.separable
-            result = _maximum(lambda: model_of_data.fit(**options), span)
+            result = _maximum(lambda: model_of_data.fit(**options), X * kind.separable)
             if result is None and model == "logit":
                 result = _penalised(y, X)
                 tell(SEPARATED)
@@ -234,14 +232,15 @@ def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
         )
 
 
-def _maximum(fit: Callable[[], Any], span: Floats) -> Any | None:
+def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
     """Fit a model; None if there is no maximum, or the optimiser did not find it.
 
     Without a maximum optimisers may end where the slope is small, at huge standard errors.
 
     Args:
-        span: range of each covariate, 0 if the model always has a maximum.
+        X: the covariates, times 0 if the model always has a maximum.
     """
+    span = np.ptp(X.to_numpy(dtype=float), axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # convergence is checked
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import keyword
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +76,12 @@ from dpbayes.inference.regressions import formula_fit
 
 # In the folder of the release; needs statsmodels.
 release = read_release(".")
-print(analyse(release, formula_fit({formula!r}, {model!r}, release.levels)))
+regressions = [
+    {own},
+]
+for formula, model in regressions:
+    print(model, formula)
+    print(analyse(release, formula_fit(formula, model, release.levels)))
 """
 _PYTHON = """\
 {numpy}import pandas as pd
@@ -211,29 +215,34 @@ def analysis(
         )
     texts = _texts(statement.get("levels", {}))
     form = _Form(ending, 1 if one else m, rule, ratio, texts, bool(separated))
-    code = [] if one else _in_terminal(statement, schema)
-    code += _programs(formulas, model, form)
+    own = _own(statement, data, schema) or [(str(formulas[0]), model)]
+    code = _programs(formulas, model, own, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
 
 
-def _in_terminal(statement: Mapping[str, Any], schema: Schema | None) -> list[Code]:
-    """Commands for the regressions of the release's own, which `dpbayes combine` takes whole."""
+def _own(
+    statement: Mapping[str, Any], data: pd.DataFrame, schema: Schema | None
+) -> list[tuple[str, str]]:
+    """Formulas and models of the release's own regressions.
+
+    With their terms that not all programs have, which dpbayes has; groups are left out.
+    """
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
-    lines = []
+    own = []
     for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
         with contextlib.suppress(SchemaError):
             plain = without_groups(formula)[0]
             match parse(plain).outcome:
-                case Name(name) if len(levels.get(name, ())) == 2:
-                    model = "logit"
-                case Name(name) if name in levels:
-                    if schema is None or schema[name].type != "ordinal":
-                        continue  # of numbers to others, or one regression for each level
-                    model = "ordinal"
+                case Name(name) if len(levels.get(name, ())) == 2 or (
+                    name in data and _is_truth(data[name])
+                ):
+                    own.append((plain, "logit"))
+                case Name(name) if name in levels:  # those without order need one for each level
+                    if schema is not None and schema[name].type == "ordinal":
+                        own.append((plain, "ordinal"))
                 case _:
-                    model = "ols"
-            lines.append(f"dpbayes combine . --formula {shlex.quote(plain)} --model {model}\n")
-    return [Code("Terminal, with dpbayes", "".join(lines))] if lines else []
+                    own.append((plain, "ols"))
+    return own
 
 
 def _separated(
@@ -277,18 +286,21 @@ class _Form:
     separated: bool
 
 
-def _programs(formulas: list[str | None], model: str, form: _Form) -> list[Code]:
+def _programs(
+    formulas: list[str | None], model: str, own: Sequence[tuple[str, str]], form: _Form
+) -> list[Code]:
     """Fill the programs in.
 
     Args:
         formulas: the example for dpbayes, statsmodels and R.
         model: "ols" or "logit".
+        own: formulas and models for dpbayes.
         form: what else they depend on.
     """
     ending, m, rule, texts = form.ending, form.m, form.rule, form.texts
     if None in formulas or ending not in READ:
         return []
-    own, patsy, for_r = map(str, formulas)
+    patsy, for_r = map(str, formulas[1:])
     in_python, in_r = READ[ending]
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
@@ -309,7 +321,8 @@ def _programs(formulas: list[str | None], model: str, form: _Form) -> list[Code]
     ][form.separated and m > 1 :]  # fmt: skip
     if m == 1:
         return programs
-    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own, model=model)), *programs]
+    text = _DPBAYES.format(own=",\n    ".join(map(repr, own)))
+    return [Code("Python, with dpbayes", text), *programs]
 
 
 def _groups(settings: Mapping[str, Any]) -> str:
@@ -443,7 +456,7 @@ class Dialect:
     power: str = "I({} ** {})"
     relative: str = ""  # of a column of levels and the one that others are relative to
 
-    def levels_of(self, name: str, levels: Sequence[Any], numeric: bool) -> str:
+    def levels_of(self, name: str, levels: Sequence[str | float], numeric: bool) -> str:
         """Write a column of levels, whose first one is the reference level.
 
         Levels that are written as numbers are factors to dpbayes, and numbers to others. These sort

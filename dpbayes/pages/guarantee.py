@@ -18,7 +18,7 @@ SETTINGS = {  # what readers see in place of the key
     "bins": "levels of a column, or ends of its bins",
     "household": "households",
     "public_rows": "number of records",
-    "estimated_records": "number of records, estimated from the noisy counts",
+    "estimated_records": "number of records, the best estimate from that and all noisy counts",
     "effective_records": "number of equally weighted records that the weighted ones are worth",
     "weight_counted": "share of the population that weights up to the largest represent",
     "weight_counted_sd": "sd of that share, by the noise",
@@ -120,6 +120,8 @@ def settings(statement: Mapping[str, Any]) -> Section:
     public_settings = statement.get("settings", {})
     kind = statement["rows"]
     words = SETTINGS | ({"public_rows": ROWS[kind]} if kind in ROWS else {})
+    if kind == "noisy":
+        words["epsilon"] = "ε of this mechanism, without that of the number of records"
     rows = [
         [words.get(key, key.replace("_", " ")), text]
         for key, value in public_settings.items()

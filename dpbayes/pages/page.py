@@ -234,12 +234,17 @@ def marked(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
+def breakable(name: str) -> str:
+    """Convert a name to HTML that breaks a line at underscores, not inside words."""
+    return escape(name).replace("_", "_<wbr>")
+
+
 @functools.cache
 def _template() -> Template:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(shown=shown, marked=marked)
+    environment.filters.update(shown=shown, marked=marked, breakable=breakable)
     environment.globals["MOST_PARTS"] = MOST_PARTS
     text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     return environment.from_string(text)

@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpbayes.core.errors import DataError, OutputError, listed, refused
+from dpbayes.core.errors import DataError, OutputError, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import PLENTY
 from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
 from dpbayes.pages.guarantee import guarantee, numbers, settings
-from dpbayes.pages.page import Link, Page, Section
+from dpbayes.pages.page import Link, Page, PageTable, Section
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
 
-MOST_PAIRS = 60  # of columns that are named
 PAGE = "report.html"
 TITLE = "Synthetic data: what they are, and what they may be used for"
 
@@ -145,12 +144,12 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
         "noise let them; rare combinations need not be. "
         f"There {'is' if m == 1 else 'are'} {sets} of {about}{len(data):,} rows.",
     ]
-    pairs = statement.get("settings", {}).get("pairs")
-    if pairs:
-        told = listed((" – ".join(map(str, pair)) for pair in pairs), MOST_PAIRS)
+    counted = statement.get("settings", {}).get("pairs", ())
+    tables = [_beside(counted)] if counted else []
+    if counted:
         text.append(
-            f"Tables of two columns were counted for {told}. Relations between other columns are "
-            "kept only as far as they follow from these."
+            f"Of {len(counted)} pairs of columns a table was counted. Relations between other "
+            "columns are kept only as far as they follow from these."
         )
     survey = statement.get("settings", {}).get("survey")
     if survey:
@@ -169,7 +168,17 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
             f"Synthetic columns: {', '.join(made)}. Public columns, released unchanged: "
             f"{', '.join(public)}; in these a row has the values of a record."
         )
-    return Section("What the data are", text)
+    return Section("What the data are", text, tables=tables)
+
+
+def _beside(pairs: Sequence[Sequence[str]]) -> PageTable:
+    """Table of the columns with which each column has a table that was counted."""
+    beside: dict[str, list[str]] = {}
+    for one, other in pairs:
+        beside.setdefault(one, []).append(other)
+        beside.setdefault(other, []).append(one)
+    rows: list[list[object]] = [[name, ", ".join(others)] for name, others in beside.items()]
+    return PageTable("Tables of two columns", ["column", "counted with"], rows, words=True)
 
 
 def _files(statement: Mapping[str, Any]) -> Section:

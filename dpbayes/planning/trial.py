@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -29,6 +29,25 @@ Regression = tuple[Analysis, Values, Floats]  # with its rows' values, and what 
 
 
 @dataclass(frozen=True)
+class Kept:
+    """How well a kept regression can be estimated from data sets, by its K slopes.
+
+    Attributes:
+        off: distance of the combined slopes from the table's own, in standard errors that these
+            have, as a root mean square over slopes.
+        longer: standard error of the combined slopes, relative to theirs, likewise.
+    """
+
+    off: float
+    longer: float
+
+    @classmethod
+    def over(cls, runs: Sequence[Kept]) -> Kept:
+        """Root mean square over runs."""
+        return cls(*np.sqrt(np.mean([[of.off**2, of.longer**2] for of in runs], axis=0)))
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """Distances between synthetic rows and the table they were made from.
 
@@ -36,24 +55,21 @@ class Accuracy:
         columns, pairs: mean total variation distance of single columns, and of pairs of them,
             numbers in ten bins with equally many records: means over runs.
         se: standard error of ``pairs``; NaN for a single run.
-        kept: distance between the coefficients of the regressions that are kept, combined from
-            data sets, and the table's own, in standard errors of the latter: root mean square over
-            coefficients, regressions and runs; None if none is kept.
+        kept: the regressions that are kept, by their formulas.
     """
 
     columns: float
     pairs: float
     se: float
-    kept: float | None = None
+    kept: Mapping[str, Kept] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, by_run: Floats, kept: Sequence[float] = ()) -> Accuracy:
-        """Summarise distances by run, shape (runs, 2), and squared ones of coefficients."""
+    def of(cls, by_run: Floats, kept: Mapping[str, Kept] | None = None) -> Accuracy:
+        """Summarise distances by run, shape (runs, 2)."""
         single, pairs = by_run.mean(axis=0)
         runs = len(by_run)
         se = by_run[:, 1].std(ddof=1) / np.sqrt(runs) if runs > 1 else np.nan
-        off = float(np.mean(kept)) ** 0.5 if kept else None
-        return cls(float(single), float(pairs), float(se), off)
+        return cls(float(single), float(pairs), float(se), kept or {})
 
 
 def try_out(
@@ -71,7 +87,7 @@ def try_out(
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
-    by_run, kept = [], []
+    by_run, kept = [], dict[str, list[Kept]]()
     for run, table in enumerate(tables):
         number = min(datasets, KEPT if schema.keep else 2)
         synthesizer = Synthesizer(schema_of(schema, table), mechanism)
@@ -79,8 +95,10 @@ def try_out(
         each = [distances(schema, table, synthetic) for synthetic in made[:2]]
         by_run.append(np.mean(each, axis=0))
         each_kept = zip(*(_regressions(schema, data) for data in (table, *made)), strict=True)
-        kept += [off for of_each in each_kept if (off := _off(of_each)) is not None]
-    return Accuracy.of(np.array(by_run), kept)
+        for of_each in each_kept:
+            if (of_run := _kept(of_each)) is not None:
+                kept.setdefault(of_each[0][0].text, []).append(of_run)
+    return Accuracy.of(np.array(by_run), {text: Kept.over(runs) for text, runs in kept.items()})
 
 
 def _regressions(schema: Schema, data: pd.DataFrame) -> Iterator[Regression]:
@@ -100,25 +118,25 @@ def _regressions(schema: Schema, data: pd.DataFrame) -> Iterator[Regression]:
         yield analysis, values, weights
 
 
-def _off(of_each: Sequence[Regression]) -> float | None:
-    """Mean squared distance of K combined slopes from the table's; None if it has none.
+def _kept(of_each: Sequence[Regression]) -> Kept | None:
+    """Compare the slopes of a regression on the table, and on data sets; None if it has none."""
+    (own, known), *others = (_slopes(*regression) for regression in of_each)
+    if not (known > 0).any():
+        return None
+    slopes, variances = np.array([of[0] for of in others]), np.array([of[1] for of in others])
+    spread = np.zeros(own.shape)
+    if len(others) > 1:
+        spread = (1 + 1 / len(others)) * slopes.var(axis=0, ddof=1) - variances.mean(axis=0)
+    told = np.maximum(spread, variances.mean(axis=0))
+    pairs = ((slopes.mean(axis=0) - own) ** 2, told)
+    return Kept(*(float((part[known > 0] / known[known > 0]).mean()) ** 0.5 for part in pairs))
 
-    In the metric of the table's own covariance of them, divided by K: 1 if they are off by one
-    standard error in every direction, whatever the units of the terms are.
-    """
-    (own, variance, inverse), *others = (_slopes(*regression) for regression in of_each)
-    apart = np.mean([slopes for slopes, *_ in others], axis=0) - own
-    known = variance > 0
-    squares = np.einsum("kv,kl,lv->v", apart, inverse, apart)
-    return float((squares[known] / variance[known]).mean() / len(own)) if known.any() else None
 
-
-def _slopes(analysis: Analysis, values: Values, weights: Floats) -> tuple[Floats, Floats, Floats]:
+def _slopes(analysis: Analysis, values: Values, weights: Floats) -> tuple[Floats, Floats]:
     """Least squares of the outcome's V functions on K terms, by the records' weights.
 
     Returns:
-        Slopes, shape (K, V); residual variances, shape (V,); and the inverse of the slopes'
-        covariance, shape (K, K), up to these variances.
+        Slopes and their variances, shape (K, V) each.
     """
     terms, whole = analysis.design(values)
     scores = analysis.scores(values[analysis.outcome.name])
@@ -130,10 +148,11 @@ def _slopes(analysis: Analysis, values: Values, weights: Floats) -> tuple[Floats
         part[rows] - np.average(part[rows], axis=0, weights=weights) for part in (terms, scores)
     )
     weighted = terms.T * weights
-    squares = weighted @ terms
-    slopes = np.linalg.pinv(squares) @ weighted @ scores
+    inverse = np.linalg.pinv(weighted @ terms)
+    slopes = inverse @ weighted @ scores
     left = (weights[:, None] * (scores - terms @ slopes) ** 2).sum(axis=0)
-    return slopes, left / max(1.0, float(weights.sum()) - terms.shape[1] - 1), squares
+    left /= max(1.0, float(weights.sum()) - terms.shape[1] - 1)
+    return slopes, np.outer(np.diag(inverse), left)
 
 
 def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:

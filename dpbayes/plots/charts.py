@@ -6,6 +6,7 @@ Colours are safe for colour-blind readers; lines and labels carry the same infor
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ LARGE = 10_000  # numbers on an axis that need a thousands separator
 LETTERS = 32  # characters of all labels of numbers below a figure half as wide as a page
 TICKS = 60  # characters of all labels below bars together, so that they do not overlap
 SPACE = 1  # characters between them
+NAMED, HIGH = 12, 3  # bars that all have labels, and the lines of these
 STEPS = (1, 2, 5, 10, 20, 25, 50)  # bars from one label to the next, for round numbers
 DATA = "#333333"
 CONFIDENTIAL = "CONFIDENTIAL · computed from the records"
@@ -304,13 +306,13 @@ def _one_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
 
 
-MOST_PANELS = 12
+MOST_PANELS = 20
 
 
 def beside_records(
     columns: Sequence[Column], original: pd.DataFrame, datasets: Sequence[pd.DataFrame]
 ) -> Figure:
-    """Draw each column of the records beside the data sets, for the first twelve columns.
+    """Draw each column of the records beside the data sets, for the first columns.
 
     Of several data sets the mean is drawn, and the range between the smallest and the largest.
 
@@ -476,7 +478,13 @@ def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: 
 
 def _set_ticks(ax: Axes, names: Sequence[str], wide: int) -> None:
     """Name the bars, or every few of them, and say how many values a bar has."""
-    wide_name = max(map(len, names), default=1)
+    if 1 < len(names) <= NAMED:
+        room = TICKS // len(names) - SPACE
+        names = [
+            textwrap.fill(textwrap.shorten(name, HIGH * room, placeholder=" …"), room)
+            for name in names
+        ]
+    wide_name = max((len(line) for name in names for line in name.splitlines()), default=1)
     least = max(1, -(-len(names) * (wide_name + SPACE) // TICKS))
     step = next((step for step in STEPS if step >= least), least)
     ax.set_xticks(range(0, len(names), step), names[::step])

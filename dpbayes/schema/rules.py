@@ -174,10 +174,11 @@ class _RuleReader:
         except LarkError as error:
             column = getattr(error, "column", None)
             at = f" at character {column}" if isinstance(column, int) and column > 0 else ""
+            power = " Of powers write the products: x * x." if "**" in text or "^" in text else ""
             raise SchemaError(
                 f"{self._where} cannot be read{at}. A rule compares columns, numbers and texts in "
-                "quotes by <, <=, ==, !=, in [...], and joins them by and, or, not; a column of "
-                "another name stands in backticks."
+                "quotes by <, <=, ==, !=, in [...], computes by +, -, *, /, and joins by and, or, "
+                f"not; a column of another name stands in backticks.{power}"
             ) from None
         except RecursionError:
             raise SchemaError(f"{self._where} is nested too deeply.") from None

@@ -188,7 +188,7 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
         facts = mechanism.outlook(TWO, 200, None).facts
         assert fit.fitted.draw_private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
     lost_at = mechanism.outlook(TWO, 20, None).warnings
-    assert any("Relations between two columns lose a third" in text for text in lost_at)
+    assert any("Do not rely on relations between two columns" in text for text in lost_at)
 
 
 def test_noise_of_statistics_is_the_same_for_all_records():

@@ -200,3 +200,23 @@ def test_a_plan_recommends_nothing_that_a_release_refuses():
     plan = make_plan(schema, 2287, totals=(1.0,), model=model, runs=1)
     assert "2,287 rows in 133 declared groups" in plan.refused["score"]
     assert "score" in make_plan(schema, 2700, totals=(1.0,), model=model, runs=1).expected
+
+
+def test_what_it_expects_of_each_kept_regression():
+    """More ε: coefficients are nearer, and intervals shorter, as short as those of the records."""
+    records, schema = earnings()
+    columns = schema.to_dict()["columns"]
+    kept = ["earnings ~ age + education", "age ~ gender"]
+    declared = {"columns": {name: {**c, "public": False} for name, c in columns.items()}}
+    confidential = dpb.Schema.from_dict({**declared, "keep": kept})
+    tables = [Population.of(confidential, records).sample(1600, run) for run in range(3)]
+    found = {
+        epsilon: try_out(dpb.Marginals(epsilon), confidential, tables, 20).kept
+        for epsilon in (0.2, 20.0)
+    }
+    for formula in kept:
+        little, much = (found[epsilon][formula] for epsilon in (0.2, 20.0))
+        assert little.off > 2 * much.off
+        assert little.longer > 1.5 * much.longer
+        assert 0.8 < much.longer < 1.6
+        assert much.off < 1.5

@@ -47,7 +47,7 @@ from dpbayes.stan.model import Model
 
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
-CHOSEN = " That is for pairs that have a table; relations of others may be lost at any strength."
+CHOSEN = " Of pairs that have no table relations may be lost at any strength."
 FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
@@ -264,11 +264,9 @@ class Marginals(NoisyTablesMechanism):
                 half = f" ({_correlation(2 * faintest)} where half of the records have both values)"
                 half = half if optional else ""
                 message = (
-                    "Relations between two columns lose a third of their strength or more, change "
-                    "sign, or appear, where their correlation is below "
-                    f"{_correlation(faintest)}{half}: the table of a pair has noise of sd "
-                    f"{sd:,.0f} in each of {parts.most**2} cells, which hold {cell:,.0f} records "
-                    f"in the mean.{CHOSEN if parts.scores else ''}"
+                    "Do not rely on relations between two columns whose correlation is below "
+                    f"{_correlation(faintest)}{half}: noise takes a third of their strength or "
+                    f"more, turns them round, or makes them up.{CHOSEN if parts.scores else ''}"
                 )
                 cautions.append(
                     ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
@@ -338,7 +336,7 @@ class Marginals(NoisyTablesMechanism):
                 lower[name] = number
         options = ", ".join(f"{_correlation(n)} with {name}" for name, n in lower.items())
         keep = "" if schema.keep or self.keep else " A regression in `keep` has sums of its own."
-        return (f"That number would be {options}." if options else "") + keep
+        return (f"That correlation would be {options}." if options else "") + keep
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
         sd = 0.0 if schema.rows.public else math.inf
