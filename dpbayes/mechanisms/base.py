@@ -159,7 +159,7 @@ class Fitted(ABC, Generic[Output]):
     Attributes:
         settings: the public settings that a release reports.
         synthesised: columns whose values are synthetic.
-        shows_posterior: a release holds a posterior (``posterior_of``).
+        posterior_shape: draws of a posterior that a release holds, at most, and their numbers.
 
     Examples:
         >>> import dpbayes as dpb
@@ -173,7 +173,7 @@ class Fitted(ABC, Generic[Output]):
 
     settings: Mapping[str, Any]
     synthesised: tuple[Column, ...]
-    shows_posterior: ClassVar[bool] = False
+    posterior_shape: tuple[int, int] = (0, 0)
 
     @abstractmethod
     def draw_private(self, noise: Noise) -> Output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
 BASES = ("strict", "asymptotic", "none")  # from the strongest
 ADJACENCIES = ("add-remove", "substitution")
+MOST_NAME = 60  # characters of an identifier in the text of a claim
 MOST_DATASETS = 100_000  # largest number of data sets in one release
 EPSILONS = (1e-3, 50.0)  # smallest and largest epsilon of one data set
 
@@ -168,7 +170,12 @@ class Guarantee:
     @property
     def whose(self) -> str:
         """What ε is for, in words: losses of records of different identifiers do not add up."""
-        return self.unit if self.unit == "record" else f"{self.unit} by {self.by:.60}"
+        if self.unit == "record":
+            return self.unit
+        by = self.by
+        if len(by) > MOST_NAME:  # the hash tells apart what is cut off
+            by = f"{by:.{MOST_NAME}}…{hashlib.sha256(by.encode()).hexdigest()[:12]}"
+        return f"{self.unit} by {by}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import A_LEDGER, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, held
 from dpbayes.publication.payment import Bill
-from dpbayes.publication.room import room
+from dpbayes.publication.room import room, room_of_posterior
 from dpbayes.publication.terms import (
     NO_LEDGER,
     OTHER_NEIGHBOURS,
@@ -127,7 +127,7 @@ def release_into(
     fit.check_sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
     require_secret_seed(fit.task.settings)
     fit.mechanism.check_release()
-    writer(terms.file_format).check(fit.task.schema)
+    writer(terms.file_format).rehearse(fit.task.schema)
     if terms.ledger is None:
         say(NO_LEDGER)
     elif terms.ledger.account(terms.dataset).adjacency != fit.guarantee.holds_for:
@@ -177,12 +177,15 @@ def _space(fit: Fit[Any], terms: Terms, empty: Release) -> dict[str, int]:
     rows = terms.rows
     if rows is None:
         rows = 0 if schema.rows.kind == "noisy" else fit.task.rows
-    released = [c for c in schema.columns.values() if c.public or c in fit.synthesised]
-    data = room(released, rows, terms.file_format) if rows else 0
-    names = [*empty.names(terms.file_format), *([POSTERIOR] if fit.fitted.shows_posterior else [])]
-    statement = len(empty.statement(dict.fromkeys(names, "0" * 64))) if rows else 0
+    released = schema.released_columns(map(str, empty.datasets[0]))
+    data = room(released, schema.most_rows(rows), terms.file_format) if rows else 0
+    names = empty.names(terms.file_format)
+    size = room_of_posterior(*fit.fitted.posterior_shape)
+    posterior = {POSTERIOR: size} if size else {}
+    hashes = dict.fromkeys([*names, *posterior], "0" * 64)
+    statement = len(empty.statement(hashes)) if rows else 0
     whole_units = -(-statement // STATEMENT_UNIT) * STATEMENT_UNIT
-    return {**dict.fromkeys(names, data), STATEMENT: whole_units}
+    return {**dict.fromkeys(names, data), **posterior, STATEMENT: whole_units}
 
 
 def report_into(

@@ -116,11 +116,11 @@ class Job:
         declared = self.candidates[0].mechanism.data_rows(schema)
         rows = self.rows if self.rows is not None else declared
         if rows is not None:
-            columns = len(schema.columns)
+            columns, rows = len(schema.columns), schema.most_rows(rows)
             number = self.candidates[0].mechanism.datasets_of(self.datasets, rows * columns)
             check_room(rows, columns, number)
         check_output(self.out)
-        writer(self.file_format).check(schema)
+        writer(self.file_format).rehearse(schema)
         self.claim.require(self.accept)
         for candidate in self.candidates:
             require_secret_seed(candidate.settings)

@@ -13,6 +13,8 @@ from dpbayes.records.formats.catalog import CSV
 from dpbayes.schema import Column
 
 NUMBER = 25  # bytes: the longest text of a 64-bit number, with a margin
+DRAW = 15  # bytes of a number of a posterior draw, which has eight digits
+HEAD = 256  # bytes of the name of such a number, with those of levels and groups
 NAME = 20  # bytes of a formatted date for each byte of its format, at most
 LINE_END = 2
 COLUMN = 4096  # bytes of metadata on a column in binary formats
@@ -30,6 +32,11 @@ def room(columns: Iterable[Column], rows: int, file_format: str = CSV) -> int:
     widths = [(_quoted(column.name), width(column)) for column in columns]
     header = sum(name + 1 for name, _ in widths) + LINE_END
     return around + header + rows * (sum(cell + 1 for _, cell in widths) + LINE_END)
+
+
+def room_of_posterior(draws: int, numbers: int) -> int:
+    """Largest size in bytes of a file of posterior draws, each of so many numbers."""
+    return numbers * HEAD + draws * ((numbers + 2) * (DRAW + 1) + LINE_END) if draws else 0
 
 
 def width(column: Column) -> int:

@@ -114,7 +114,8 @@ def identity_of(table: Table) -> Identity:
     if isinstance(table, ChunkedTable):
         return ChunkedIdentity(table.original, table)
     assert isinstance(table, InMemoryTable)
-    return Identity(table.original, with_days(table.schema, table.frame), table.frame)
+    declared = table.frame[list(table.schema.read)]  # the numbers of households follow the rows
+    return Identity(table.original, with_days(table.schema, declared), declared)
 
 
 def with_days(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
@@ -134,7 +135,7 @@ def with_days(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:
 
 def _traced(schema: Schema, key: bytes, part: pd.DataFrame) -> ChunkSketch:
     """Sums and sketches of one chunk."""
-    declared = with_days(schema, schema.typed(part))
+    declared = with_days(schema, schema.typed(part)[list(schema.read)])
     columns = sorted(declared.columns)
     rows = ["\x1f".join(("\x1f".join(columns), text)) for text in row_texts(declared)[1]]
     views = {name: cell_texts(declared[name]) for name in columns}

@@ -124,6 +124,11 @@ class Household:
         return {key: value for key, value in plain.items() if value not in (None, [])}
 
     @property
+    def numbers(self) -> Column:
+        """The column of released rows that numbers synthetic households, from 1."""
+        return Column(self.id, "count", lower=1)
+
+    @property
     def cluster(self) -> Cluster:
         """The identifier, for the check of how many rows it stands in."""
         return Cluster(self.id, self.most)

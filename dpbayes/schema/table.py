@@ -181,6 +181,10 @@ class Schema:
         """
         return len(rows) if self.household is None else int(rows[self.household.id].nunique())
 
+    def most_rows(self, units: int) -> int:
+        """Largest number of rows that so many records make up: all members of households."""
+        return units if self.household is None else units * self.household.most
+
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
@@ -261,6 +265,11 @@ class Schema:
                 f"column {name!r} is not declared in the schema{did_you_mean(name, self.columns)}; "
                 f"declared: {', '.join(self.columns)}."
             ) from None
+
+    def released_columns(self, names: Iterable[str]) -> list[Column]:
+        """Columns of released rows, by name: those declared, and the numbers of households."""
+        home = {} if self.household is None else {self.household.id: self.household.numbers}
+        return [home[name] if name in home else self[name] for name in names]
 
     @cached_property
     def kept(self) -> tuple[Rule, ...]:
@@ -389,7 +398,8 @@ class Schema:
 
     def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
         """Raise DataError unless every declared column occurs exactly once."""
-        duplicates = records.columns[records.columns.duplicated()].unique()
+        written = records.columns.map(str)  # a 1 and a "1" are one name in every file
+        duplicates = written[written.duplicated()].unique()
         if len(duplicates):
             named = [str(name) for name in duplicates if show_values or name in self.read]
             raise DataError(

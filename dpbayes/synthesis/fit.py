@@ -326,10 +326,10 @@ class Fit(Generic[F_co]):
         self.fitted.check_outputs(-(-datasets // self._shared(datasets)))
         schema = self.task.schema
         if rows is not None:
-            check_room(rows, len(schema.columns), datasets)
+            check_room(schema.most_rows(rows), len(schema.columns), datasets)
             self._check_rows(rows)
         elif not schema.rows.share:  # an error could reveal a noisy number
-            check_room(self.task.rows, len(schema.columns), datasets)
+            check_room(schema.most_rows(self.task.rows), len(schema.columns), datasets)
         return claim
 
     def datasets_of(self, asked: int | None, rows: int | None = None) -> int:
@@ -338,7 +338,8 @@ class Fit(Generic[F_co]):
         Args:
             rows: number of rows of each; by default as many as the fit's public number.
         """
-        values = (rows or self.task.rows) * len(self.task.schema.columns)
+        schema = self.task.schema
+        values = schema.most_rows(rows or self.task.rows) * len(schema.columns)
         return self.mechanism.datasets_of(asked, values)
 
     def _shared(self, datasets: int) -> int:

@@ -13,11 +13,13 @@ from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.core.lazy import stats
 from dpbayes.inference.coverage import doubts, uncovered
 from dpbayes.mechanisms import Score
+from dpbayes.mechanisms.score import fitted as fitted_score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.inference import expected
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.privacy.noise import StudyNoise
+from dpbayes.publication.output import Work
 from tests.cmdstan import NEEDS_CMDSTAN
 from tests.programs import GOOD, UNPROVED, family_of_ones_own, write
 
@@ -105,6 +107,36 @@ def test_the_posterior_is_released(plain):
     found = draws["coefficient"].to_numpy().ravel()
     assert np.allclose(written["coefficient[sex[T.m]]"], found, rtol=1e-7)
     assert json.loads(files["guarantee.json"])["files"].keys() >= {"posterior.csv"}
+
+
+@pytest.mark.parametrize("formula", ["y ~ sex", "y ~ sex + (1 | place)"])
+def test_a_released_posterior_has_room_before_it_is_paid_for(tmp_path, monkeypatch, formula):
+    """Also where chains did not converge at first, and went on for three times as long."""
+    table = pd.DataFrame({"sex": ["f", "m"] * 150, "place": [f"place {k}" for k in range(10)] * 30})
+    table["y"] = np.random.default_rng(1).uniform(0, 100, 300)
+    levels = sorted(set(table["place"]))
+    schema = dpb.Schema.from_dict(
+        {
+            "rows": "public",
+            "columns": {
+                "y": {"type": "continuous", "lower": 0, "upper": 100},
+                "sex": {"type": "binary", "levels": ["f", "m"], "public": True},
+                "place": {"type": "categorical", "levels": levels, "public": True},
+            },
+        }
+    )
+    monkeypatch.setattr(fitted_score, "LONGER", (3,))
+    sizes, allocate = {}, Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, given: (sizes.update(given), allocate(self, given))
+    )
+    synthesizer = dpb.Synthesizer(
+        schema, Score(1.0), dpb.Regression(formula, "normal"), settings=replace(SETTINGS, seed=None)
+    )
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=1, allow_nonconvergence=True).run(table)
+    assert len(pd.read_csv(tmp_path / "out/release/posterior.csv")) == 1800
+    for path in (tmp_path / "out/release").iterdir():
+        assert path.stat().st_size <= sizes.get(path.name, 0), path.name
 
 
 def test_what_records_can_cost_is_said_on_the_confidential_side(plain):

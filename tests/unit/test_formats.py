@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import dataclasses
 import gzip
 import lzma
 import sqlite3
@@ -17,6 +18,7 @@ import pyreadstat
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import OutputError
 from dpbayes.core.frames import as_frame
 from dpbayes.publication.room import room
 from dpbayes.records.fingerprint import content_digest
@@ -620,3 +622,42 @@ def test_levels_of_several_types_are_released_in_any_format(kind, tmp_path):
     (path, *_) = sorted((tmp_path / "out/release").glob(f"synthetic_1.{kind}"))
     again = schema.validate(dpb.read_records(path, schema))
     assert set(again["edu"]) == set(levels)
+
+
+@pytest.mark.parametrize("file_format", ["csv", "parquet", "feather", "stata", "spss"])
+def test_levels_of_several_types_are_written_in_every_format(file_format):
+    """Truth values, numbers and texts beside each other, and missing values."""
+    levels = {"a": [True, 2, 3], "b": ["1", 2, 2.5], "c": [0, 1], "d": [True, False], "e": [1.5, 2]}
+    columns = {
+        name + end: {"type": "categorical", "levels": each, "missing": bool(end)}
+        for name, each in levels.items()
+        for end in ("", "_or_none")
+    }
+    schema = dpb.Schema.from_dict({"columns": columns})
+    writer(file_format).rehearse(schema)
+    data = pd.DataFrame(
+        {
+            name: [c.levels[k % len(c.levels)] for k in range(6)]
+            for name, c in schema.columns.items()
+        },
+        dtype=object,
+    )
+    for name in data.columns[1::2]:
+        data.loc[5, name] = None
+    assert writer(file_format).write(data, schema)
+
+
+def test_what_a_format_does_not_take_is_found_by_the_rehearsal(monkeypatch):
+    """Whatever a library raises: only public facts are written."""
+
+    def fails(frame, schema):
+        assert len(frame) == 4  # two levels, and a value missing
+        assert frame["a"].isna().sum() == 1
+        raise ZeroDivisionError("a value")
+
+    schema = dpb.Schema.from_dict(
+        {"columns": {"a": {"type": "binary", "levels": ["x", "y"], "missing": True}}}
+    )
+    broken = dataclasses.replace(writer("parquet"), write=fails)
+    with pytest.raises(OutputError, match=r"cannot be written as Parquet \(ZeroDivisionError\)"):
+        broken.rehearse(schema)

@@ -17,6 +17,9 @@ from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.confidential import confidential_page
 from dpbayes.pages.readers import public_page
 from dpbayes.privacy.noise import StudyNoise
+from dpbayes.publication.output import Work
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.formats.catalog import WRITTEN
 from dpbayes.report.whole import bounds_of
 from tests.households import NAMES, TREE, people, schema
 
@@ -515,3 +518,78 @@ def test_families_and_sizes_are_kept_at_a_large_epsilon():
     assert abs(own[1] - made[1]) < 1
     assert 0.7 < made[2] / own[2] < 1.5
     assert made[3] > 0.8  # .93 in the records; .45 for two people of different households
+
+
+def same_persons(table):
+    """The table in other rows, under other numbers, and with a column that is not declared."""
+    shuffled = table.sample(frac=1, random_state=1).reset_index(drop=True)
+    homes = shuffled["hh"].unique()
+    names = dict(zip(homes, np.random.default_rng(2).permutation(len(homes)), strict=True))
+    renamed = shuffled.assign(hh=[f"x{names[home]}" for home in shuffled["hh"]])
+    return {
+        "shuffled": shuffled,
+        "renamed": renamed,
+        "by new names": renamed.sort_values("hh", kind="stable").reset_index(drop=True),
+        "one column more": shuffled.assign(extra=0),
+        "renamed, one column more": renamed.assign(extra=0),
+    }
+
+
+@pytest.mark.parametrize("unit", ["household", "cluster"])
+def test_a_ledger_knows_persons_whatever_the_order_of_rows_and_names(tmp_path, unit):
+    """Their own account takes them, and no other."""
+    tree = {**TREE, "rows": 300}
+    if unit == "cluster":
+        tree = {key: value for key, value in tree.items() if key not in ("household", "keep")}
+        tree |= {"cluster": {"column": "hh", "most": 8}}
+        tree["rules"] = [rule for rule in tree.get("rules", []) if "." not in rule]
+    declared = dpb.Schema.from_dict(tree)
+    mechanism = Households(1.0) if unit == "household" else dpb.Marginals(1.0)
+    synthesizer = dpb.Synthesizer(declared, mechanism)
+    table = people(300)
+    ledger = dpb.Ledger.create(tmp_path / "ledger.db")
+    ledger.add_dataset("a", 10.0)
+    claim = synthesizer.guarantee().for_datasets(1)
+    ledger.reserve("a", claim, identity_of(synthesizer.table(table)), "1" * 32, tmp_path)
+    ledger.add_dataset("b", 10.0)
+    for other in same_persons(table).values():
+        known = identity_of(synthesizer.table(other))
+        ledger.check("a", claim, known)
+        with pytest.raises(dpb.DpbayesError, match="are those of data set 'a'"):
+            ledger.check("b", claim, known)
+
+
+@pytest.mark.parametrize("file_format", WRITTEN)
+def test_a_release_of_households_is_written_in_every_format(tmp_path, monkeypatch, file_format):
+    """With a file no larger than the space that was allocated before it was paid for."""
+    sizes, allocate = {}, Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, given: (sizes.update(given), allocate(self, given))
+    )
+    synthesizer = dpb.Synthesizer(schema(rows="public"), Households(1.0))
+    job = dpb.Job((synthesizer,), tmp_path / "out", datasets=2, file_format=file_format)
+    job.run(people(400))
+    for name, size in sizes.items():
+        assert (tmp_path / "out/release" / name).stat().st_size <= size
+    data = dpb.read_records(next((tmp_path / "out/release").glob("synthetic_1.*")))
+    assert data["hh"].nunique() == 400
+
+
+def test_an_identifier_that_a_format_does_not_take_is_refused_before_the_payment(tmp_path):
+    tree = json.loads(json.dumps(TREE).replace('"hh"', '"hh no"'))
+    declared = dpb.Schema.from_dict({**tree, "rows": 100})
+    with pytest.raises(dpb.DpbayesError, match="column 'hh no' cannot be written for Stata"):
+        dpb.Job(
+            (dpb.Synthesizer(declared, Households(1.0)),), tmp_path / "out", file_format="stata"
+        )
+
+
+def test_identifiers_are_told_apart_by_their_whole_name():
+    one, two = (
+        dpb.Synthesizer(
+            dpb.Schema.from_dict(json.loads(json.dumps(TREE).replace('"hh"', f'"{name}"'))),
+            Households(1.0),
+        ).guarantee()
+        for name in ("h" * 80 + "1", "h" * 80 + "2")
+    )
+    assert one.whose != two.whose

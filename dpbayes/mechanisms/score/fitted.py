@@ -104,8 +104,6 @@ class FittedScore(Fitted[ScorePosterior]):
         settings: the mechanism's settings.
     """
 
-    shows_posterior = True
-
     def __init__(
         self,
         task: Task,
@@ -156,6 +154,8 @@ class FittedScore(Fitted[ScorePosterior]):
             parts["lengths_by_group"] = [rounds.length_by_group(*size) for size in rounds.groups]
         self.settings = {**on.model.public_settings(), **settings, **parts}
         self.synthesised: tuple[Column, ...] = on.model.outcomes
+        draws = task.settings.chains * task.settings.draws * LONGER[-1]
+        self.posterior_shape = draws, self._simulator.numbers
 
     def _check_alone(self, compiled: EmbeddedModel, constants: Mapping[str, Any]) -> None:
         """Raise ProgramError unless the program accepts a single made-up record (n = 1)."""

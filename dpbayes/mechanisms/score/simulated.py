@@ -188,6 +188,12 @@ class Simulator:
         names += ("group_effect", "group_sd") if effects else ()
         return {name: values[name] for name in names if name in values}
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers a posterior draw has: parameters, and what is computed from them."""
+        values = self._blank.constrain(self.scattered(1)[None])
+        return sum(array.size for array in values.values())
+
     def reached(self, point: Vector, way: Vector) -> Vector:
         """The point moved along a way as far as the program allows: all of it, a half, a quarter.
 

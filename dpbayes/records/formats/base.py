@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
+import numpy as np
+
 from dpbayes.core.errors import DataError, OutputError
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import Part
@@ -101,6 +103,24 @@ def _not_written(frame: pd.DataFrame, schema: Schema) -> bytes:
     raise OutputError("data sets are not written in this format.")
 
 
+def _made_up(schema: Schema) -> pd.DataFrame:
+    """A data set of public constants, with every level and, where there may be, a missing value."""
+    names = [*([] if schema.household is None else [schema.household.id]), *schema.columns]
+    columns = schema.released_columns(names)
+    rows = 2 + max(len(column.levels) for column in columns)
+    data = {}
+    for column in columns:
+        typed = column.constant(rows)
+        if column.levels:
+            levels = [column.levels[k % len(column.levels)] for k in range(rows)]
+            texts = all(isinstance(level, str) for level in levels)
+            typed = pd.Series(levels, dtype=None if texts else object)  # as they are drawn
+        if column.optional:
+            typed = typed.where(np.arange(rows) < rows - 1)
+        data[column.name] = column.released(typed).array
+    return pd.DataFrame(data)
+
+
 @dataclass(frozen=True)
 class Format:
     """File format with its reader and writer.
@@ -122,6 +142,25 @@ class Format:
     parts: Callable[[File, Reading, Schema, Size], FoundParts] | None = None
     write: Callable[[pd.DataFrame, Schema], bytes] = _not_written
     check: Callable[[Schema], None] = lambda schema: None
+
+    def rehearse(self, schema: Schema) -> None:
+        """Write a data set of public constants: every level, and a missing value if there may be.
+
+        After a release is paid for nothing may be found that the format does not take.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        self.check(schema)
+        try:
+            self.write(_made_up(schema), schema)
+        except OutputError:
+            raise
+        except Exception as error:  # from a library; only public facts can cause it
+            raise OutputError(
+                f"data sets of this schema cannot be written as {self.title} "
+                f"({type(error).__name__}). Take csv."
+            ) from None
 
     @property
     def written(self) -> bool:

@@ -49,7 +49,7 @@ def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
             column_labels=_titles(frame, schema),
             variable_value_labels=_labels(frame, schema),
             variable_measure={
-                name: MEASURES.get(schema[name].type, "nominal") for name in map(str, frame)
+                column.name: MEASURES.get(column.type, "nominal") for column in _of(frame, schema)
             },
         )
         content = bytearray(stream.read())
@@ -75,7 +75,8 @@ def check_spss(schema: Schema) -> None:
 
 def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], bytes]) -> None:
     """Raise OutputError unless a row of public constants can be written: then any data set can."""
-    for column in schema.columns.values():
+    home = [] if schema.household is None else [schema.household.numbers]
+    for column in (*home, *schema.columns.values()):
         if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
             raise OutputError(
                 f"column {column.name!r}: {title} takes labels of at most {_LABEL[title]} bytes. "
@@ -93,6 +94,11 @@ def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], b
                 ) from None
 
 
+def _of(frame: pd.DataFrame, schema: Schema) -> list[Column]:
+    """Columns of a data set."""
+    return schema.released_columns(map(str, frame))
+
+
 def _codes(column: Column) -> dict[object, int]:
     """Code of each level: the level itself if all are whole numbers, else 1, 2, ... in order."""
     whole = all(isinstance(level, int) and abs(level) <= MOST for level in column.levels)
@@ -102,8 +108,8 @@ def _codes(column: Column) -> dict[object, int]:
 def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Convert a data set to numbers, whose types depend on the schema alone."""
     coded = {}
-    for name in map(str, frame):
-        column, values = schema[name], frame[name]
+    for column in _of(frame, schema):
+        name, values = column.name, frame[column.name]
         kind: Any = "int32"
         if column.calendar is not None:  # text, as in other formats
             coded[name] = values.astype(object).where(values.notna(), "").astype(str)
@@ -120,15 +126,15 @@ def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
 
 def _titles(frame: pd.DataFrame, schema: Schema) -> dict[Any, str]:
     """Labels of the columns that have one."""
-    labels = {name: schema[name].label for name in map(str, frame)}
+    labels = {column.name: column.label for column in _of(frame, schema)}
     return {name: label for name, label in labels.items() if label is not None}
 
 
 def _labels(frame: pd.DataFrame, schema: Schema) -> dict[str, dict[float, str]]:
     """Value labels by column, where levels are not their own codes."""
     labels: dict[str, dict[float, str]] = {}
-    for name in map(str, frame):
-        codes = _codes(schema[name])
+    for column in _of(frame, schema):
+        codes = _codes(column)
         if any(level != code or isinstance(level, bool) for level, code in codes.items()):
-            labels[name] = {code: str(level) for level, code in codes.items()}
+            labels[column.name] = {code: str(level) for level, code in codes.items()}
     return labels

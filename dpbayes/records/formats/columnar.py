@@ -127,11 +127,15 @@ def check_arrow(schema: Schema) -> None:
     needed("pyarrow", "a Parquet or Feather file")
 
 
+def _type(level: object) -> type:
+    return float if isinstance(level, int) and not isinstance(level, bool) else type(level)
+
+
 def _table(frame: pd.DataFrame, schema: Schema) -> Any:
     writable = frame.copy()
     for name in writable.columns.intersection(list(schema.columns)):
         levels = schema[name].levels
-        if len({isinstance(level, str) for level in levels}) > 1:  # a column of Arrow has one type
+        if len({_type(level) for level in levels}) > 1:  # a column of Arrow has one type
             texts = {level: str(level) for level in levels}
             writable[name] = writable[name].astype(object).map(texts)
     return needed("pyarrow", "a Parquet or Feather file").Table.from_pandas(
