@@ -61,7 +61,7 @@ class Account:
     def statement(self) -> str:
         """Budget and ε spent and left, as a line for people."""
         spent, rule = self.spent
-        how = rule if rule == "pure" else f"{rule}: by its part of the budget"
+        how = "losses added up" if rule == "pure" else f"{rule}: by its part of the budget"
         at = f" at δ = {stated(self.budget.delta)} ({how})" if self.budget.delta else ""
         return (
             f"Ledger: data set {self.name!r} has spent ε = {stated(spent)} of "

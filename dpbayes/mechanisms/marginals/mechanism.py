@@ -332,7 +332,7 @@ class Marginals(NoisyTablesMechanism):
         ):
             budget = mechanism._budget_of_tables(schema)
             number = BudgetParts.of(columns, rows, budget).faintest(rows, budget)
-            if number < HELPS * faintest:
+            if number < HELPS * min(faintest, 1.0):
                 lower[name] = number
         options = ", ".join(f"{_correlation(n)} with {name}" for name, n in lower.items())
         keep = "" if schema.keep or self.keep else " A regression in `keep` has sums of its own."
