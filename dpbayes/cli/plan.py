@@ -196,18 +196,24 @@ def _say_models(result: Plan, totals: Sequence[float]) -> None:
 def _say_advice(result: Plan, totals: Sequence[float]) -> None:
     """Print the recommended mechanism for each total ε, with reasons and each warning once."""
     say("")
-    said: set[str] = set()
+    told: dict[float, list[str]] = {}
     for total in totals:
         name, why = result.recommended(total)
-        advice, fitted = {}, result.posterior(total)
+        advice, fitted, told[total] = {}, result.posterior(total), []
         if fitted is not None:  # what was asked for comes first
             advice[fitted] = f"ε = {stated(total)}, with the model: take {fitted}."
         if name != fitted:
             advice[name] = f"ε = {stated(total)}: take {name}: {why}."
         for chosen, line in advice.items():
-            say(line)
+            told[total].append(line)
             (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)
-            for text in expected.outlook.warnings:
-                if text not in said:
-                    say(f"  warning: {text}")
-            said.update(expected.outlook.warnings)
+            told[total] += [f"  warning: {text}" for text in expected.outlook.warnings]
+    shared = set.intersection(*map(set, told.values())) if len(told) > 1 else set()
+    for lines in told.values():
+        for line in dict.fromkeys(lines):
+            if line not in shared:
+                say(line)
+    if shared:
+        say("At each of these ε:")
+        for line in dict.fromkeys(line for line in told[totals[0]] if line in shared):
+            say(line)

@@ -213,8 +213,10 @@ def analysis(
             "likelihood there, which statsmodels does not have; that in R needs the package "
             "brglm2."
         )
+    if any(each.isna().any(axis=None) or (each == "").any(axis=None) for each in sets):
+        text.append("Rows with a missing value in a column of a regression are left out of it.")
     texts = _texts(statement.get("levels", {}))
-    form = _Form(ending, 1 if one else m, rule, ratio, texts, bool(separated))
+    form = _Form(ending, 1 if one else m, rule, ratio, texts, bool(separated), formulas[0] or "")
     own = _own(statement, data, schema) or [(str(formulas[0]), model)]
     code = _programs(formulas, model, own, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
@@ -276,6 +278,7 @@ class _Form:
         scale: size of a data set, relative to the records.
         texts: columns that programs would not read as the texts that they are.
         separated: the likelihood of a logistic regression has no maximum in some data set.
+        example: the example's formula for dpbayes.
     """
 
     ending: str
@@ -284,6 +287,15 @@ class _Form:
     scale: float
     texts: Sequence[str]
     separated: bool
+    example: str
+
+    @property
+    def without_missing(self) -> str:
+        """Leave out rows without an outcome: pandas would take a missing level for another one."""
+        if not self.example.startswith("I(("):
+            return ""
+        (outcome,) = names_in(parse(self.example).outcome)
+        return f".dropna(subset=[{outcome!r}])"
 
 
 def _programs(
@@ -304,6 +316,7 @@ def _programs(
     in_python, in_r = READ[ending]
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
+    in_python += form.without_missing
     in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
     factor = f"{form.scale:.6g} * " if form.scale > 1 else ""
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import ChunkedTable, Chunks, InMemoryTable, Table, nothing
 from dpbayes.records.fingerprint import (
@@ -115,7 +116,23 @@ def identity_of(table: Table) -> Identity:
         return ChunkedIdentity(table.original, table)
     assert isinstance(table, InMemoryTable)
     declared = table.frame[list(table.schema.read)]  # the numbers of households follow the rows
-    return Identity(table.original, with_days(table.schema, declared), declared)
+    records = with_days(table.schema, declared)
+    return Identity(table.original, records, declared, _units(table, records))
+
+
+def _units(table: InMemoryTable, records: pd.DataFrame) -> list[pd.DataFrame]:
+    """Tables of households and persons, who may have several of the records."""
+    tables = []
+    for persons in table.schema.persons:
+        names = persons.names(as_frame(table.original).reset_index(drop=True))[1]
+        rows = records.iloc[names.index]
+        codes = pd.DataFrame({name: pd.factorize(rows[name])[0] for name in rows})
+        groups = codes.groupby(pd.factorize(names)[0], sort=False)
+        if groups.ngroups < len(rows):
+            agree = groups.nunique().max() == 1
+            if agree.any():
+                tables.append(rows.loc[~names.duplicated().to_numpy(), agree[agree].index])
+    return tables
 
 
 def with_days(schema: Schema, records: pd.DataFrame) -> pd.DataFrame:

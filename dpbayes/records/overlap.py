@@ -55,11 +55,14 @@ class Identity:
         records: the validated table, declared columns only; a ledger has days in it as ISO texts
             (``chunked_overlap.identity_of``).
         ranked: the same with days as numbers, by which shapes rank them.
+        units: tables with a row for each household or person, of the columns in which all their
+            records agree: such a table may come by itself.
     """
 
     given: pd.DataFrame
     records: pd.DataFrame
     ranked: pd.DataFrame | None = None
+    units: Sequence[pd.DataFrame] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", as_frame(self.given))
@@ -84,6 +87,12 @@ class Identity:
             self.records.empty,
             (
                 *sketches(self.records, salt, KEPT_IN_LEDGER),
+                *(
+                    sketch
+                    for units in self.units
+                    for sketch in sketches(units, salt, KEPT_IN_LEDGER)
+                    if len(units) >= FEWEST and (sketch.kind == "column" or tells_apart(units))
+                ),
                 *(sketch for table in _both(self.records) for sketch in _set_sketches(table, salt)),
                 *(sketch for table in _both(ranked) for sketch in _shape_sketches(table, salt)),
             ),

@@ -18,7 +18,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import Column
 from dpbayes.schema.rules import Rule, Values, numbers_of
-from dpbayes.schema.values import texts_of
+from dpbayes.schema.values import level_text, texts_of
 
 MOST_MEMBERS = 30
 ENTRY = '{id = "hh", most = 8, order = "age", columns = ["income"]}'
@@ -210,6 +210,8 @@ class Homes:
         self._levels: Sequence[str] = ()
         if household.role is not None:
             self._levels = self._roles(columns[household.role])
+            levels = columns[household.role].levels
+            self._texts = {str(level): level_text(level) for level in levels}
             others = tuple(level for level in self._levels if level not in household.once)
             self.places = household.once + others
         self._refuse_names(columns)
@@ -316,9 +318,9 @@ class Homes:
         order = own[self.household.order]
         place = np.zeros(len(home), dtype=np.int64)
         if self.household.role is not None:
-            role = records[self.household.role].astype(str).to_numpy()
+            role = records[self.household.role].astype(object).map(level_text).to_numpy()
             for number, name in enumerate(self.places):
-                place[role == name] = number
+                place[role == self._texts[name]] = number
         # All values of a member break ties: the order of rows in the file must not.
         sorting = np.lexsort((*own.values(), -order, place, home))
         home, place = home[sorting], place[sorting]

@@ -593,3 +593,63 @@ def test_identifiers_are_told_apart_by_their_whole_name():
         for name in ("h" * 80 + "1", "h" * 80 + "2")
     )
     assert one.whose != two.whose
+
+
+@pytest.mark.parametrize("unit", ["household", "cluster"])
+def test_a_ledger_knows_a_table_with_one_row_for_each_household(tmp_path, unit):
+    """Of what its members share, in both orders; other households have a budget of their own."""
+    tree = {**TREE, "rows": 400}
+    if unit == "cluster":
+        tree = {
+            key: value for key, value in tree.items() if key not in ("household", "keep", "rules")
+        }
+        tree["cluster"] = {"column": "hh", "most": 8}
+    columns = {**TREE["columns"], "income": {"type": "continuous", "lower": 0, "upper": 201}}
+    tree["columns"] = columns
+    shared = {"hh": columns["hh"], "income": columns["income"]}
+    mechanism = Households(1.0) if unit == "household" else dpb.Marginals(1.0)
+    members = dpb.Synthesizer(dpb.Schema.from_dict(tree), mechanism)
+    homes = dpb.Synthesizer(
+        dpb.Schema.from_dict({"columns": shared, "rows": 400}), dpb.Marginals(1.0)
+    )
+
+    def with_incomes(seed):
+        """Incomes that tell households apart."""
+        made = people(400, seed)
+        homes = pd.factorize(made["hh"])[0]
+        return made.assign(income=np.random.default_rng(seed).uniform(0, 201, 400)[homes])
+
+    table = with_incomes(1)
+    one_each, others = (t.drop_duplicates("hh")[["hh", "income"]] for t in (table, with_incomes(9)))
+    for number, (first, second) in enumerate(
+        (((members, table), (homes, one_each)), ((homes, one_each), (members, table)))
+    ):
+        ledger = dpb.Ledger.create(tmp_path / f"{number}.db")
+        for name in ("a", "b", "c"):
+            ledger.add_dataset(name, 10.0)
+        claims = [one.guarantee().for_datasets(1) for one, _ in (first, second)]
+        known = [identity_of(one.table(rows)) for one, rows in (first, second)]
+        ledger.reserve("a", claims[0], known[0], "1" * 32, tmp_path)
+        with pytest.raises(dpb.DpbayesError, match="100% with 'a'"):
+            ledger.check("b", claims[1], known[1])
+        ledger.check(
+            "c", claims[1] if second[0] is homes else claims[0], identity_of(homes.table(others))
+        )
+
+
+@pytest.mark.parametrize("file_format", WRITTEN)
+@pytest.mark.parametrize("levels", [[1, 2, 3, 4], [1.5, 2, 3, 4], ["head", 2, True, 4]])
+def test_roles_of_all_types_are_written_in_every_format(tmp_path, file_format, levels):
+    new = dict(zip(TREE["columns"]["role"]["levels"], levels, strict=True))
+    columns = {**TREE["columns"], "role": {**TREE["columns"]["role"], "levels": levels}}
+    once = [str(new[name]) for name in TREE["household"]["once"]]
+    household = {key: value for key, value in TREE["household"].items() if key != "rules"}
+    tree = {"columns": columns, "household": {**household, "once": once}, "rows": 200}
+    table = people(200)
+    table = table.assign(role=table["role"].map(new).astype(object))
+    job = dpb.Job(
+        (dpb.Synthesizer(dpb.Schema.from_dict(tree), Households(1.0)),), tmp_path / "out",
+        datasets=1, file_format=file_format,
+    )  # fmt: skip
+    job.run(table)
+    assert next((tmp_path / "out/release").glob("synthetic_1.*")).stat().st_size > 0

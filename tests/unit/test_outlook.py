@@ -306,7 +306,8 @@ def test_a_delta_above_one_in_n_is_said(tmp_path):
             assert above is any(line.startswith("warning: " + text) for line in heard)
     noisy = dpb.Synthesizer(dpb.Schema(TWO.columns, Rows.parse("noisy")), dpb.Laplace(1.0))
     heard = []
-    dpb.Job((noisy,), tmp_path / "noisy", delta=0.01).run(pairs(), heard.append)
+    # The noise has scale 20: of 400 records fewer than 100 are counted with probability 2e-7.
+    dpb.Job((noisy,), tmp_path / "noisy", delta=0.01).run(pairs(400), heard.append)
     assert sum("is above 1 / n" in line for line in heard) == 1
     assert "is above" in heard[-1]
 

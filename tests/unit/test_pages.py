@@ -800,3 +800,21 @@ def test_where_levels_separate_the_outcomes_programs_have_the_penalised_likeliho
     ) == separated
     assert ("Python, with pandas and statsmodels" in captions) == (not separated)
     assert ("method = brglm2::brglmFit" in captions["R"]) == separated
+
+
+def test_missing_outcomes_are_left_out_by_all_programs(tmp_path, monkeypatch):
+    """In pandas a missing level is not equal to one, and would count as the other."""
+    statement, sets = kept(["works", "at home", "it's"])
+    for number, data in enumerate(sets, 1):
+        data.loc[::3, "ill"] = None
+        data.to_csv(tmp_path / f"synthetic_{number}.csv", index=False)
+    section = analysis.analysis(statement, sets)
+    assert any("Rows with a missing value" in text for text in section.text)
+    texts = {code.caption: code.text for code in section.code}
+    table = printed(texts["Python, with pandas and statsmodels"], tmp_path, monkeypatch)
+    fit = formula_fit("ill ~ age + job", "logit", statement["levels"])
+    with pytest.warns(UserWarning, match="missing value"):
+        fits = [fit(data) for data in sets]
+    combined = combine([one.params for one in fits], [one.bse**2 for one in fits], "reiter2002")
+    expected = np.column_stack([combined.estimate, *combined.interval()]).ravel()
+    assert sorted(numbers_in(table)) == pytest.approx(sorted(expected), rel=1e-3)

@@ -318,7 +318,9 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         frame: dict[str, Any] = {homes.household.id: numbers[members.home][rows]}
         for name, column in self._schema.columns.items():
             if name == homes.household.role:
-                frame[name] = np.array(homes.places, dtype=object)[members.place[rows]]
+                levels = {str(level): level for level in column.levels}  # as they are declared
+                roles = np.array([levels[place] for place in homes.places], dtype=object)
+                frame[name] = roles[members.place[rows]]
                 continue
             shared = name in homes.shared
             values = members.households[name][members.home] if shared else members.members[name]

@@ -71,7 +71,8 @@ class Analysis:
         parsed = parse(text)
         if parsed.groups:
             raise SchemaError(
-                f"{self._where}: group terms are not kept; write the column as a covariate."
+                f"{self._where}: group terms are not kept. Write a column of few levels as a "
+                "covariate; effects of many public groups are for mechanism score."
             )
         outcome_columns = columns_used(self._where, [(parsed.outcome,)])
         self.covariates = tuple(columns_used(self._where, parsed.terms))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -26,6 +27,7 @@ MOST_CROSSED = (
     1_000  # most group effects of which any two may share records: they need a dense matrix
 )
 SHORT = 10  # iterations of warm-up, and draws, of a rehearsal
+HIDDEN = 1.5  # times as uncertain as without noise, above which a forecast warns of single groups
 LOST = 40.0  # records times ε per parameter, below which a forecast warns
 
 
@@ -158,7 +160,7 @@ class Score(NoisyMechanism[FittedScore]):
         alpha = 1 / (1 + noise**2 / rows)
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if information >= LOST:
-            return Forecast(facts)
+            return Forecast(facts, tuple(_of_groups(rounds)))
         needed = math.ceil(rows * LOST / information)
         problem = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
@@ -174,6 +176,21 @@ class Score(NoisyMechanism[FittedScore]):
         if not model.program.bundled:
             RehearsedScore(_short(task, model), rounds, settings).rehearse()
         return fitted
+
+
+def _of_groups(rounds: Rounds) -> Iterator[ForecastWarning]:
+    """Yield warnings of terms whose single groups are hidden by the noise of their sums."""
+    for groups, width in rounds.groups:
+        rows = rounds.rows / groups
+        noise = rounds.sd(rounds.by_group, width) * rounds.length_by_group(groups, width)
+        longer = math.sqrt(1 + noise**2 / rows)  # relative to the records', as above
+        if longer > HIDDEN:
+            yield ForecastWarning(
+                f"Noise hides single groups: of {groups:,} groups with about {rows:,.0f} rows each "
+                "readers learn how far they differ, but hardly which ones are high or low. Slopes "
+                "and the sd between groups hold.",
+                "If single groups matter most, take anchored, larger groups or more ε.",
+            )
 
 
 def _short(task: Task, model: Model) -> Task:
