@@ -244,3 +244,66 @@ def test_an_atom_comes_from_its_own_cell_alone():
     assert [sorted(d) for d in drawn] == [
         [0, 1, 2, 3, 4], [5], [6, 8, 9], [7], [10, 11, 12, 13, 14, 15], [16, 17, 18, 19], [20]
     ]  # fmt: skip
+
+
+def test_what_decides_on_a_column_is_drawn_before_it():
+    """Unless a regression that is kept has it the other way round."""
+    tree = {
+        "columns": {
+            "wave": {"type": "count", "lower": 1, "upper": 6},
+            "college": {"type": "binary", "missing": True, "only_if": "wave >= 3"},
+            "trust": {"type": "binary", "missing": True, "only_if": "wave != 1"},
+        }
+    }
+    for keep, expected in (
+        ((), {1: {0}, 2: {0}}),
+        (("wave ~ college",), {0: {1}, 2: {0}}),
+    ):
+        schema = dpb.Schema.from_dict({**tree, "keep": list(keep)})
+        mechanism = dpb.Marginals(1.0)
+        structure = Structure(schema, mechanism.axes(schema, 100))
+        assert structure.after(mechanism.analyses(schema)) == expected
+
+
+def test_the_column_that_only_if_asks_keeps_its_margin():
+    """Two columns have values in some waves alone, as in surveys whose questions changed.
+
+    In 20 posterior draws; drawn after both columns, the first wave had an sd of 0.030.
+    """
+    rng = np.random.default_rng(1)
+    n = 8000
+    wave = rng.choice(6, n, p=[0.22, 0.18, 0.15, 0.12, 0.12, 0.21]) + 1
+    late = rng.random(n) < 0.3 + 0.03 * wave
+    tree = {
+        "rows": "public",
+        "columns": {
+            "wave": {"type": "count", "lower": 1, "upper": 6},
+            "age": {"type": "count", "lower": 18, "upper": 90},
+            "trust": {"type": "binary", "levels": ["no", "yes"]},
+            "college": {
+                "type": "binary", "levels": ["no", "yes"], "missing": True, "only_if": "wave >= 3",
+            },
+            "war": {
+                "type": "binary", "levels": ["no", "yes"], "missing": True, "only_if": "wave != 1",
+            },
+        },
+    }  # fmt: skip
+    records = pd.DataFrame(
+        {
+            "wave": wave,
+            "age": rng.integers(18, 91, n),
+            "trust": np.where(rng.random(n) < 0.4, "yes", "no"),
+            "college": np.where(wave >= 3, np.where(late, "yes", "no"), None),
+            "war": np.where(wave != 1, np.where(rng.random(n) < 0.5, "yes", "no"), None),
+        }
+    )
+    mechanism = dpb.Marginals(1.0, draw="posterior", adjacency="add-remove")
+    fit = dpb.Synthesizer(dpb.Schema.from_dict(tree), mechanism).fit(records)
+    sets = fit.sample(20, accept="none", seed=1).datasets
+    for first, expected in (
+        (lambda d: d["wave"] == 1, wave == 1),
+        (lambda d: d["college"].isna(), wave < 3),
+    ):
+        shares = np.array([first(data).mean() for data in sets])
+        assert np.abs(shares - expected.mean()).max() < 0.03
+        assert shares.std() < 0.012

@@ -33,7 +33,8 @@ _SOME = 1e-4  # least share of the expected gain that a step must achieve (Armij
 _RECORD = 1.0  # variance of a sum without noise, as if it were known to within one record
 _RARE = 1e-9  # share below which a group counts as empty
 _BY = 20_000  # rows at a time, and rows on which margins are balanced
-_BALANCING, _BALANCED = 60, 1e-4  # rounds of proportional fitting, and the L1 distance to end at
+# Rounds of proportional fitting, and with rules, and the L1 distance to end at.
+_BALANCING, _WITH_RULES, _BALANCED = 60, 400, 1e-4
 _VAGUE = 1e-6  # precision of the intercepts' prior
 # Candidates for the sd of relations between two columns, which has a log-normal prior.
 _SCALES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
@@ -133,7 +134,8 @@ class Conditional:
         tilt = self._tilt(phis, rows)
         logits = self._log + (tilt if left is None else tilt + left[rows])
         shift = np.zeros(len(self.mass))
-        for _ in range(_BALANCING):
+        # A group that has to be in almost all rows where rules allow it gets there slowly.
+        for _ in range(_BALANCING if left is None else _WITH_RULES):
             log_mean = _log_mean(logits + shift)
             if np.abs(np.exp(log_mean) - self.mass).sum() < _BALANCED:
                 break

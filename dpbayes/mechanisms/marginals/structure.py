@@ -6,6 +6,7 @@ again. Everything here is public, or computed from synthetic rows.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,10 @@ class Structure:
         return test
 
     def after(self, analyses: Iterable[Analysis]) -> dict[int, set[int]]:
-        """Columns to draw before each outcome of an analysis, by number: its covariates.
+        """Columns to draw before others, by number.
+
+        Before each outcome of an analysis its covariates, and before a column with ``only_if``
+        those that decide on it: drawn later, they would have to agree with several such columns.
 
         Raises:
             SchemaError: an outcome is computed by a rule, or analyses need each other's outcome
@@ -166,7 +170,17 @@ class Structure:
                 "an outcome elsewhere it has the relation already (y ~ x + z and x ~ z for "
                 "x ~ y + z)."
             ) from None
-        return {numbers[n]: {numbers[k] for k in before} for n, before in predecessors.items()}
+        for name, rule in self.schema.asked.items():
+            before = self._drawn(rule.names) - {name}
+            further = {**predecessors, name: predecessors.get(name, set()) | before}
+            with contextlib.suppress(CycleError):  # an analysis goes first
+                list(TopologicalSorter(further).static_order())
+                predecessors = further
+        return {
+            numbers[n]: {numbers[k] for k in before}
+            for n, before in predecessors.items()
+            if n in numbers
+        }
 
     def spare(self, rows: int, public_values: Values, codes: Ints) -> tuple[Walk, Ints]:
         """Rows that keep the rules, found from public facts alone, and their levels.
