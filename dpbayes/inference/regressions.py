@@ -150,8 +150,7 @@ def formula_fit(
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
             result = _maximum(lambda: model_of_data.fit(**options), X * kind.separable)
             if result is None and model == "logit":
-                result = _penalised(y, X)
-                tell(SEPARATED)
+                result = _penalised(y, X, tell)
             if result is None:
                 raise InferenceError(f"{where}: {_NO_MAXIMUM}")
             return result if kind.intercept else _cutpoints(result)
@@ -273,8 +272,8 @@ def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
     return pd.Series(np.concatenate([values[:slopes], cuts]), labels), pd.Series(variances, labels)
 
 
-def _penalised(y: pd.Series, X: pd.DataFrame) -> Estimates | None:
-    """Firth's estimates and variances for outcomes 0 and 1; None if there are none, either.
+def _penalised(y: pd.Series, X: pd.DataFrame, tell: Callable[[str], None]) -> Estimates | None:
+    """Firth's estimates and variances for outcomes 0 and 1, told; None if there are none, either.
 
     Covariates are scaled to a mean square of 1, because ``fit_firth`` compares their sizes.
     """
@@ -285,6 +284,7 @@ def _penalised(y: pd.Series, X: pd.DataFrame) -> Estimates | None:
     (estimates,), (variances,) = fit_firth((design / scale)[None], (outcome == 1)[None])
     if np.isnan(estimates).any():
         return None
+    tell(SEPARATED)
     return pd.Series(estimates / scale, X.columns), pd.Series(variances / scale**2, X.columns)
 
 

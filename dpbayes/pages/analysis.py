@@ -468,6 +468,7 @@ class Dialect:
     number: str = "{}"  # of a column whose levels are numbers
     power: str = "I({} ** {})"
     relative: str = ""  # of a column of levels and the one that others are relative to
+    by_text: bool = False  # which is named by its text, a number being its place
 
     def levels_of(self, name: str, levels: Sequence[str | float], numeric: bool) -> str:
         """Write a column of levels, whose first one is the reference level.
@@ -478,13 +479,15 @@ class Dialect:
         written = self.quote(name)
         if self.relative and levels and not _ODD & set(str(levels[0])):
             sorts: tuple[Callable[[Any], Any], ...] = (str, lambda level: str(level).casefold())
-            if not all(isinstance(level, str) for level in levels):
-                sorts = (float,)
-            if any(min(levels, key=sort) != levels[0] for sort in sorts):
-                return self.relative.format(written, repr(levels[0]))
+            numbers = all(isinstance(level, int | float) for level in levels)
+            if any(min(levels, key=sort) != levels[0] for sort in ((float,) if numbers else sorts)):
+                first = levels[0] if numbers and not self.by_text else str(levels[0])
+                return self.relative.format(written, repr(first))
         return self.factor.format(written) if numeric else written
 
 
 OURS = Dialect(_backticked, number="I({})")
-OF_R = Dialect(_backticked, "factor({})", power="I({}^{})", relative="relevel(factor({}), {})")
+OF_R = Dialect(
+    _backticked, "factor({})", power="I({}^{})", relative="relevel(factor({}), {})", by_text=True
+)
 PATSY = Dialect(_patsy, "C({})", "np.{}", relative="C({}, Treatment({}))")

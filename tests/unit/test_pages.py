@@ -818,3 +818,18 @@ def test_missing_outcomes_are_left_out_by_all_programs(tmp_path, monkeypatch):
     combined = combine([one.params for one in fits], [one.bse**2 for one in fits], "reiter2002")
     expected = np.column_stack([combined.estimate, *combined.interval()]).ravel()
     assert sorted(numbers_in(table)) == pytest.approx(sorted(expected), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("levels", "patsy", "in_r"),
+    [
+        ([2, 1, 3], "C({}, Treatment(2))", "relevel(factor({}), '2')"),  # R takes 2 for a place
+        (["b", "a"], "C({}, Treatment('b'))", "relevel(factor({}), 'b')"),
+        (["head", 2, True], "C({}, Treatment('head'))", "relevel(factor({}), 'head')"),
+        ([1, 2, 3], "{}", "{}"),
+        (["a", "b"], "{}", "{}"),
+    ],
+)
+def test_the_reference_level_is_written_for_levels_of_every_type(levels, patsy, in_r):
+    assert analysis.PATSY.levels_of("xy", levels, numeric=False) == patsy.replace("{}", "xy")
+    assert analysis.OF_R.levels_of("xy", levels, numeric=False) == in_r.replace("{}", "xy")
