@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -67,9 +68,9 @@ def _command(application: typer.Typer, name: str) -> int:
     except KeyboardInterrupt:
         code = FAILED
     except Exception:
-        if first_signal() is None:
-            raise
-        code = FAILED  # libraries turn KeyboardInterrupt into their own errors
+        if first_signal() is None:  # libraries turn KeyboardInterrupt into their own errors
+            say_error(f"{traceback.format_exc()}error: this is a fault of {name}, not yours.")
+        code = FAILED
     signal = first_signal()
     if signal is None or code == 0:  # a signal after the work was done does not count
         return code

@@ -83,6 +83,7 @@ def test_commands_of_ledgers(seed, folder):
     if done.returncode:
         assert done.returncode == 2
         assert done.stderr
+        assert "Traceback" not in done.stderr
         assert after == before, words
     if "--show-values" not in words:
         assert SECRET not in done.stdout + done.stderr

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpbayes.cli.app import app, options_of
+from dpbayes.cli.app import app, options_of, run_command
 from dpbayes.cli.streams import spelled
 from tests.cli import command
 from tests.cli.command import dpbayes, in_shell, options
@@ -105,6 +105,21 @@ def test_names_are_printed_as_they_are(folder):
     unfinished = dpbayes("ledger", "show", url, "--account", f"{NAME}?")
     assert unfinished.returncode == 2
     assert NAME in unfinished.stderr
+
+
+def test_a_fault_of_the_program_is_no_finding_of_an_audit(monkeypatch, capfd):
+    """Exit code 1 is kept for these."""
+
+    def fails(*_args, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("dpbayes.cli.app.app", fails)
+    with pytest.raises(SystemExit) as end:
+        run_command()
+    assert end.value.code == 2
+    said = capfd.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.endswith("ZeroDivisionError\nerror: this is a fault of dpbayes, not yours.\n")
 
 
 def test_an_error_names_a_bad_path_as_it_is(folder):

@@ -316,6 +316,23 @@ def test_sizes_on_disk_before_a_release_is_paid_are_public(tmp_path, monkeypatch
         assert all(0 < written[name] <= taken[0][name] for name in written)
 
 
+def test_a_statement_has_room_for_all_pairs_that_are_counted(tmp_path, monkeypatch):
+    """Which they are follows from noise: their names are not written before the payment."""
+    names = [f"{k}".rjust(120, "ä") for k in range(40)]
+    columns = {name: {"type": "binary", "levels": ["a", "b"]} for name in names}
+    schema = dpb.Schema.from_dict({"rows": 2000, "columns": columns})
+    taken, allocate = {}, Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, sizes: (taken.update(sizes), allocate(self, sizes))
+    )
+    records = pd.DataFrame({name: ["a", "b"] * 1000 for name in names})
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records)
+    publish(fit, tmp_path / "out")
+    statement = (tmp_path / "out/release/guarantee.json").read_bytes()
+    assert len(json.loads(statement)["settings"]["pairs"]) > 30
+    assert len(statement) <= taken["guarantee.json"]
+
+
 def test_a_noisy_number_of_rows_shows_in_no_size(tmp_path, monkeypatch):
     """Nothing has paid for it until the entry is ``writing``."""
     where = dpb.Schema.from_dict(
