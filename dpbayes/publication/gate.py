@@ -180,7 +180,8 @@ def _space(fit: Fit[Any], terms: Terms, empty: Release) -> dict[str, int]:
     released = schema.released_columns(map(str, empty.datasets[0]))
     data = room(released, schema.most_rows(rows), terms.file_format) if rows else 0
     names = empty.names(terms.file_format)
-    size = room_of_posterior(*fit.fitted.posterior_shape, schema.columns.values())
+    draws, numbers = fit.fitted.posterior_shape
+    size = room_of_posterior(draws, numbers, schema.columns.values())
     posterior = {POSTERIOR: size} if size else {}
     hashes = dict.fromkeys([*names, *posterior], "0" * 64)
     statement = len(empty.statement(hashes)) + room_of_pairs(released) if rows else 0
