@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpbayes.core.errors import LedgerError
 from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.publication.output import Output, as_output_error
@@ -94,11 +95,12 @@ class Choosing:
                     self.output.make_confidential()
                     _write(self._place, pending)
                 self.payment.writing()
-            except BaseException:
+                self.payment.unmark(self.output.path)
+            except BaseException as error:
                 self._place.unlink(missing_ok=True)
-                self.payment.void(self.output.path)
-                raise
-            self.payment.unmark(self.output.path)
+                if self.payment.void(self.output.path):
+                    raise
+                raise LedgerError(f"{error} Nothing was drawn.{self.payment.reminder}") from error
             index = draw_choice(scores, self.epsilon, self.adjacency)
             meaning = f"The choice was not kept.{self.payment.reminder}"
             with as_output_error(self.output.path, meaning):

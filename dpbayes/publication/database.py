@@ -305,14 +305,14 @@ class Database:
             try:
                 with self._errors(deadline), self._connection(deadline) as connection:
                     postgresql = connection.dialect.name == "postgresql"
+                    lock = "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
                     if postgresql and not tables:
-                        with connection.begin():  # the connection keeps the lock
-                            connection.exec_driver_sql(f"SELECT pg_advisory_lock({_CREATION_LOCK})")
+                        lock = f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"
+                        # It takes a snapshot, and tables made while it waited have to be seen.
+                        connection.execution_options(isolation_level="READ COMMITTED")
                     with connection.begin():
-                        if postgresql and tables:  # LOCK takes no snapshot
-                            connection.exec_driver_sql(
-                                "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
-                            )
+                        if postgresql:
+                            connection.exec_driver_sql(lock)
                         return work(connection)
             except _Again:
                 time.sleep(random.uniform(0.01, 0.2))
@@ -371,6 +371,8 @@ def _connect(url: sa.URL) -> sa.Engine:
         "connect_timeout": 10,
         # Without this psycopg gives bytes for databases without an encoding (SQL_ASCII).
         "client_encoding": "utf8",
+        # A pooler gives each transaction another session, without statements prepared before.
+        "prepare_threshold": None,
         # A server that is gone without a word is noticed in a minute, or with data on the way
         # after ``WAIT`` (in ms).
         "keepalives_idle": 30,

@@ -396,9 +396,14 @@ class Ledger:
         """Move an entry to released after a crash; no error if it is released already."""
         self._move(entry, ("writing", "released"), "released")
 
-    def void(self, entry: str) -> None:
-        """Move an entry from reserved to void: nothing was drawn, and the cost is given back."""
-        self._move(entry, ("reserved",), "void")
+    def void(self, entry: str, *, writing: bool = False) -> None:
+        """Move an entry from reserved to void: nothing was drawn, and the cost is given back.
+
+        Args:
+            writing: it may be in writing, too. Only the process that made the entry knows that it
+                has drawn nothing since.
+        """
+        self._move(entry, ("reserved", "writing") if writing else ("reserved",), "void")
 
     def lost(self, entry: str) -> None:
         """Move an entry from writing to lost: its output is missing, and the cost still counts."""

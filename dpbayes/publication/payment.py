@@ -17,6 +17,11 @@ from dpbayes.publication.ledger import Kind, Ledger
 from dpbayes.publication.output import Work, as_output_error
 from dpbayes.records.overlap import Identity
 
+MAYBE_RECORDED = (
+    "Nothing was drawn. If the entry was recorded all the same, its cost counts until `dpbayes "
+    "ledger resolve` gives it back."
+)
+
 
 @dataclass(frozen=True)
 class Payment:
@@ -58,10 +63,18 @@ class Payment:
             self.ledger.reserve(
                 self.dataset, claim, identity, self.entry, out.absolute(), self.note, self.kind
             )
-        except BaseException:
-            self.void(out)  # the database may have failed after it recorded the entry
-            with contextlib.suppress(OSError):
-                work.unmark()
+        except BaseException as error:
+            # The database may have failed after it recorded the entry. The mark stays as long as
+            # it may be there: ``resolve`` gives the cost back by it.
+            if self.void(out):
+                raise
+            try:
+                recorded = bool((self.ledger.history()["id"] == self.entry).any())
+            except LedgerError as unknown:
+                raise LedgerError(f"{error} {MAYBE_RECORDED}") from unknown
+            if not recorded:
+                with contextlib.suppress(OSError):
+                    work.unmark()
             raise
 
     def public(self) -> Mapping[str, Any] | None:
@@ -87,15 +100,23 @@ class Payment:
         A backup of the ledger, in which the entry is reserved, may be restored later.
         """
         if self.ledger is not None:
-            with as_output_error(out, f"Nothing was drawn.{self.reminder}"):
+            with as_output_error(out, "Nothing was drawn."):
                 Work(out, self.entry).unmark()
 
-    def void(self, out: Path) -> None:
-        """Give the cost back and remove the mark, if possible."""
-        if self.ledger is not None:
-            with contextlib.suppress(LedgerError, OSError):  # the entry stays reserved, and counts
-                self.ledger.void(self.entry)
-                Work(out, self.entry).unmark()
+    def void(self, out: Path) -> bool:
+        """Give the cost back and remove the mark, as nothing was drawn; False if it still counts.
+
+        The ledger may have recorded the step to ``writing`` although its answer was lost.
+        """
+        if self.ledger is None:
+            return True
+        try:
+            self.ledger.void(self.entry, writing=True)
+        except LedgerError:
+            return False
+        with contextlib.suppress(OSError):  # a mark of a void entry says nothing
+            Work(out, self.entry).unmark()
+        return True
 
     def lost(self) -> None:
         """Close the entry without an output, if possible; its cost counts."""
@@ -188,7 +209,8 @@ class Bill:
                 if self.state != "written":
                     Work(self.out, self.payment.entry).discard()
                 if self.state == "reserved":
-                    self.payment.void(self.out)
+                    if not self.payment.void(self.out):
+                        say(f"Nothing was drawn.{self.payment.reminder}")
                 elif self.state == "spent":
                     self.payment.lost()
                     if self.payment.ledger is not None:

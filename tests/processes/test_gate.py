@@ -603,6 +603,47 @@ def test_full_disk(opened, url):
 
 
 @both
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("step", ["reserved", "writing"])
+def test_a_step_whose_answer_is_lost_costs_nothing(url, fit, tmp_path, monkeypatch, step, gone):
+    """The ledger recorded it; then it answers again, or is gone until the run has ended."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 1.0)
+    serially, reading, lost = ledger._database.serially, ledger._database.reading, []
+
+    def while_there():
+        if lost and gone:
+            raise LedgerError("the server is gone.")
+        return reading()
+
+    def without_answer(work, **options):
+        if lost and gone:
+            raise LedgerError("the server is gone.")
+        done = serially(work, **options)
+        if not lost and [*ledger.history()["state"]] == [step]:
+            lost.append(step)
+            raise LedgerError("the connection was closed.")
+        return done
+
+    said, out = [], tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger._database, "serially", without_answer)
+        patch.setattr(ledger._database, "reading", while_there)
+        with pytest.raises(LedgerError, match=r"the connection was closed\."):
+            publish(fit, out, ledger=ledger, dataset="cps", say=said.append)
+    assert lost == [step]
+    assert [*ledger.history()["state"]] == [step if gone else "void"]
+    monkeypatch.setattr("dpbayes.publication.resolve._runs", lambda process: False)
+    resolve(ledger)
+    # A step to ``writing`` may have led to a draw, for all that another process knows.
+    states = [*ledger.history()["state"]]
+    assert states == (["lost"] if gone and step == "writing" else ["void"])
+    assert not (out / "release").exists()
+    if states == ["lost"]:
+        assert any("The cost counts: entry" in line for line in said)
+
+
+@both
 def test_fifty_processes_race_for_ten_releases(url, tmp_path):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 10 * releases.EPSILON)

@@ -159,6 +159,25 @@ def test_a_wait_for_a_lock_ends(url, monkeypatch, lock, write):
 
 
 @only_postgresql
+def test_no_statement_is_prepared_and_no_lock_outlives_the_creation(url, monkeypatch):
+    """A pooler gives the next transaction another session, and this one to somebody else."""
+
+    def often(connection):
+        for number in range(10):
+            connection.execute(sa.text("SELECT :number"), {"number": number})
+        return (
+            connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar(),
+            connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+                                       " AND pid = pg_backend_pid()").scalar(),
+        )  # fmt: skip
+
+    monkeypatch.setattr(sa, "NullPool", sa.StaticPool)  # one session for all transactions
+    ledger = Ledger.create(url)
+    assert ledger._database.serially(often, tables=False) == (0, 1)
+    assert ledger._database.serially(often) == (0, 0)
+
+
+@only_postgresql
 def test_a_run_that_stands_still_keeps_no_lock(url, monkeypatch):
     ledger = Ledger.create(url)
     monkeypatch.setattr(database, "WAIT", 0.3)
