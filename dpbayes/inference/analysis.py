@@ -35,7 +35,7 @@ from dpbayes.inference.coverage import (
 from dpbayes.privacy.guarantee import MOST_DATASETS
 from dpbayes.records.formats import read_records
 from dpbayes.schema.columns import Level
-from dpbayes.schema.values import level_text
+from dpbayes.schema.values import level_places, level_text
 from dpbayes.synthesis.release import STATEMENT, Release
 
 _URNS = ("beta-binomial", "multinomial-dirichlet")
@@ -94,15 +94,18 @@ def _read_table(directory: Path, name: str, levels: Mapping[str, Sequence[Any]])
     """Read one data set.
 
     In CSV only an empty field is a missing value, and a field of a column with levels is the level
-    that is written so: None, NA and 01 may be levels.
+    that is written so, or the number that it is equal to: None, NA and 01 may be levels, and 6.0
+    is the level 6.
     """
     path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
     if path.suffix == ".csv":
-        texts = dict.fromkeys(levels, str)
+        types = dict.fromkeys(levels, str)
         with open_regular(path) as stream:
-            table = pd.read_csv(stream, keep_default_na=False, na_values=[""], dtype=texts)
+            table = pd.read_csv(stream, keep_default_na=False, na_values=[""], dtype=types)
         for column in table.columns.intersection(list(levels)):
-            known = {str(level): level for level in levels[column]}
+            declared, texts = levels[column], table[column].unique()
+            places = level_places(texts, declared)
+            known = {text: declared[k] for text, k in zip(texts, places, strict=True) if k >= 0}
             values = [known.get(value, value) for value in table[column]]
             table[column] = pd.Series(values, index=table.index, dtype=object).infer_objects()
         return table

@@ -481,7 +481,9 @@ class Dialect:
             sorts: tuple[Callable[[Any], Any], ...] = (str, lambda level: str(level).casefold())
             numbers = all(isinstance(level, int | float) for level in levels)
             if any(min(levels, key=sort) != levels[0] for sort in ((float,) if numbers else sorts)):
-                first = levels[0] if numbers and not self.by_text else str(levels[0])
+                first = levels[0] if numbers else str(levels[0])
+                if self.by_text:  # R writes numbers with 15 digits, and 6.0 as 6
+                    first = f"{first:.15g}" if numbers else first
                 return self.relative.format(written, repr(first))
         return self.factor.format(written) if numeric else written
 

@@ -26,8 +26,10 @@ from dpbayes.schema.values import (
     NO_FIELD,
     WRITTEN,
     check_line,
+    level_places,
     level_text,
     numbers_in,
+    of_one_type,
     refuse_missing,
 )
 
@@ -66,7 +68,8 @@ class Column:
             are held as days since 1970-01-01, and moments (``datetime``) as seconds, or as the
             minutes or hours that their format ends with.
         upper: inclusive public upper bound, in the same units.
-        levels: public levels of binary, categorical and ordinal columns, in order.
+        levels: public levels of binary, categorical and ordinal columns, in order; whole numbers
+            beside decimals are held as decimals, 6 as 6.0.
         digits: public precision of a continuous column, in decimals: released values are rounded to
             it. By default about a millionth of the width of the bounds.
         atoms: values of a numeric column that many records have exactly, such as an income of 0;
@@ -258,7 +261,7 @@ class Column:
             )
         for level in levels:
             self._check_level(where, level)
-        object.__setattr__(self, "levels", tuple(levels))
+        object.__setattr__(self, "levels", of_one_type(levels))
         if len(set(map(level_text, self.levels))) != len(self.levels):
             raise SchemaError(
                 f"{where}: levels {list(self.levels)} contains duplicates; 1 and '1' are one level."
@@ -399,10 +402,9 @@ class Column:
         return numbers
 
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
-        # A file gives text or numbers as it likes: compare as text, keep the declared level.
-        place = {level_text(level): k for k, level in enumerate(self.levels)}
+        # A file gives text or numbers as it likes: keep the declared level.
         value_codes, distinct = pd.factorize(values)  # -1 where a value is missing
-        codes = np.array([*(place.get(level_text(x), -1) for x in distinct), -1])[value_codes]
+        codes = np.array([*level_places(distinct, self.levels), -1])[value_codes]
         shown = listed(map(repr, self.levels), _MOST_LEVELS)
         self._refuse(
             values if show_values else None,

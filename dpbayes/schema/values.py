@@ -7,7 +7,7 @@ import decimal
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,8 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
 _NUMBER = re.compile(
     r"\s*[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf(inity)?)\s*", re.ASCII | re.IGNORECASE
 )
+# Text that may be a level that is a number: 01 and 1,000 are codes and words, not numbers.
+_LEVEL_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _TRUTH = {"true": "1", "false": "0"}
 
 
@@ -40,6 +42,31 @@ def level_text(value: object) -> str:
         whole = text.partition(".")[0]
         return "0" if whole == "-0" else whole
     return _TRUTH.get(text.lower(), text)
+
+
+def of_one_type(levels: Sequence[str | float]) -> tuple[str | float, ...]:
+    """Convert levels to floats if they are whole numbers and decimals: pandas holds them so."""
+    kinds = {type(level) for level in levels}
+    return tuple(map(float, levels)) if kinds == {int, float} else tuple(levels)
+
+
+def level_places(values: Iterable[object], levels: Sequence[object]) -> list[int]:
+    """Find the position of each value among levels; -1 where it is none of them.
+
+    A value is the level that has the same ``level_text``, or else the number that it is equal to:
+    6.50 is the level 6.5. Levels that are text have one spelling: codes such as 250.1 and 250.10
+    may differ.
+    """
+    texts = {level_text(level): k for k, level in enumerate(levels)}
+    numbers = {float(x): k for k, x in enumerate(levels) if isinstance(x, int | float)}
+    places = []
+    for value in values:
+        place = texts.get(level_text(value))
+        if place is None:
+            number = not isinstance(value, str) or _LEVEL_NUMBER.fullmatch(value.strip())
+            place = numbers.get(_number(value), -1) if number else -1
+        places.append(place)
+    return places
 
 
 def refuse_missing(missing_by_column: Mapping[str, pd.Series]) -> None:

@@ -363,6 +363,24 @@ def test_levels_are_read_as_they_are_written(tmp_path):
     assert found.datasets[0]["group"].dtype == int
 
 
+def test_decimal_levels_of_a_release_are_numbers(tmp_path):
+    """Whole numbers beside decimals are read as one type, from an older release, too."""
+    columns = {"hospital": {"type": "ordinal", "levels": [5.2, 6, 6.5]}}
+    schema = dpb.Schema.from_dict({"columns": columns})
+    records = pd.DataFrame({"hospital": np.resize([5.2, 6, 6.5], 60)})
+    job = dpb.Job((dpb.Synthesizer(schema, dpb.Marginals(20.0)),), tmp_path / "out")
+    job.run(records, lambda _: None)
+    statement = tmp_path / "out/release/guarantee.json"
+    older = statement.read_text().replace("6.0,", "6,")
+    assert older != statement.read_text()
+    for text in (statement.read_text(), older):
+        statement.write_text(text)
+        for data in read_release(tmp_path / "out/release").datasets:
+            assert data["hospital"].dtype == float
+            assert data["hospital"].isin([5.2, 6, 6.5]).all()
+            assert (data["hospital"] == 6).any()
+
+
 def test_where_the_number_of_records_is_not_public_readers_have_its_estimate(tmp_path):
     """A declared one scaled variances by its distance from the true one."""
     records = pd.DataFrame({"ill": [0] * 900 + [1] * 100, "age": np.arange(1000) % 90})

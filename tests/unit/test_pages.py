@@ -709,6 +709,13 @@ def test_a_code_book_has_shares_of_levels_and_of_0_and_1():
     assert y.parts == ["median 1990", "middle half 1990 to 1990"]
 
 
+def test_a_code_book_counts_whole_numbers_among_decimal_levels():
+    columns = {"hospital": {"type": "ordinal", "levels": [5.2, 6, 6.5]}}
+    data = pd.DataFrame({"hospital": [5.2, 6.0, 6.0, 6.5]})
+    (hospital,) = codebook.code_book(dpb.Schema.from_dict({"columns": columns}), [data]).book
+    assert hospital.parts == ["5.2 25.0%", "6.0 50.0%", "6.5 25.0%"]
+
+
 def test_a_code_book_cuts_long_tails():
     """Of a skewed column one bar held nearly all; and what is in tails is in the last bars."""
     rng = np.random.default_rng(1)
@@ -824,6 +831,7 @@ def test_missing_outcomes_are_left_out_by_all_programs(tmp_path, monkeypatch):
     ("levels", "patsy", "in_r"),
     [
         ([2, 1, 3], "C({}, Treatment(2))", "relevel(factor({}), '2')"),  # R takes 2 for a place
+        ([6.0, 5.2], "C({}, Treatment(6.0))", "relevel(factor({}), '6')"),
         (["b", "a"], "C({}, Treatment('b'))", "relevel(factor({}), 'b')"),
         (["head", 2, True], "C({}, Treatment('head'))", "relevel(factor({}), 'head')"),
         ([1, 2, 3], "{}", "{}"),

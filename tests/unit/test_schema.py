@@ -32,6 +32,23 @@ def test_levels_match_across_text_and_numbers():
         column.validate(pd.Series(["yes", "no"]))
 
 
+def test_levels_that_are_equal_numbers_are_one_whatever_their_text():
+    """Whole numbers beside decimals are decimals; a level that is text has one spelling."""
+    column = dpb.Column("x", "ordinal", levels=(5.2, 6, 6.5))
+    assert [type(level) for level in column.levels] == [float] * 3
+    for values in ([5.2, 6, 6.5], ["5.2", "6", "6.5"], ["5.20", "6.0", "65e-1"], [5.2, "6", 6.5]):
+        typed = column.validate(pd.Series(values, dtype=object))
+        assert typed.cat.codes.tolist() == [0, 1, 2]
+        assert list(typed.astype(str)) == [str(level) for level in column.levels]
+    codes = dpb.Column("icd", "categorical", levels=("250.1", "250.10"))
+    assert codes.validate(pd.Series(["250.10", "250.1"])).cat.codes.tolist() == [1, 0]
+    whole = dpb.Column("x", "ordinal", levels=(1, 2))
+    assert [type(level) for level in whole.levels] == [int] * 2
+    for column, value in ((codes, "250.100"), (whole, "01"), (whole, "2.5"), (whole, "one")):
+        with pytest.raises(dpb.DataError, match="not among the declared levels"):
+            column.validate(pd.Series([value]))
+
+
 @pytest.mark.parametrize("label", ["", "x" * 81, "a\nb", 3])
 def test_a_label_is_a_short_text(label):
     assert dpb.Column("b", "binary", label="has a job").label == "has a job"
