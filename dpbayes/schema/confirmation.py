@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
-from dpbayes.schema.draft import MARK, MOST_LEVELS, line_of
+from dpbayes.schema.draft import LEVELS, MARK, MOST_LEVELS, line_of
 
 _COMMENT = "  # GUESSED: "
+_OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
+_SUGGESTED = re.compile(rf"# \d+ different values only\..*({LEVELS}\[.*?\])")
 _SECTION = re.compile(r"\[columns\..*\]\s*")
 
 
@@ -49,9 +51,7 @@ def guessed_columns(text: str) -> list[GuessedColumn]:
         if not marked:
             continue
         found = {key: lines[_place(lines, name, key)].partition(_COMMENT) for key in marked}
-        above = start
-        while above and lines[above - 1].startswith("#"):
-            above -= 1
+        above = _notes_from(lines, start)
         columns.append(
             GuessedColumn(
                 name,
@@ -93,8 +93,8 @@ def confirmed(text: str, column: str, keys: Collection[str], source: str = "") -
 def changed(text: str, column: str, line: str) -> str:
     """Replace the value of a column's key by another line ``key = value``, or add the line.
 
-    A column of whole numbers whose type becomes one with levels has those from its lower to its
-    upper bound.
+    A column of numbers whose type becomes one with levels has those that the draft suggests, or
+    else the whole ones from its lower to its upper bound.
 
     Raises:
         SchemaError: this is no such line, or columns have no such key.
@@ -128,25 +128,47 @@ def left_out(text: str, column: str) -> str:
 
 
 def _with_levels(lines: list[str], column: str) -> list[str]:
-    """The lines with levels in place of a column's bounds, if it has whole ones."""
+    """The lines with levels in place of what only numbers have, as suggested or whole ones."""
     start, end = _sections(lines)[column]
     entry = tomllib.loads("\n".join(lines[start + 1 : end]))
     if "levels" in entry or not {"lower", "upper"} <= set(entry):
         return lines
     lower, upper = entry["lower"], entry["upper"]
-    if entry["type"] != "count" or not 1 <= upper - lower < MOST_LEVELS:
-        raise SchemaError(
-            f"column {column!r}: only whole numbers with bounds less than {MOST_LEVELS} apart "
-            "become levels. Change the bounds first, or write the levels into the file."
-        )
-    place, other = _place(lines, column, "lower"), _place(lines, column, "upper")
-    lines[place] = line_of("levels", list(range(lower, upper + 1)))
-    marks = _marked(lines, column)
-    if set(marks) & {"lower", "upper"}:
-        lines[place] += _COMMENT + "from the lower to the upper bound; are there others?"
-        kept = [key for key in marks if key not in ("lower", "upper")]
-        lines[_place(lines, column, MARK)] = line_of(MARK, [*kept, "levels"])
-    return [*lines[:other], *lines[other + 1 :]]
+    place, marks = _place(lines, column, "lower"), _marked(lines, column)
+    levels, why = _suggested(lines, start), "those that were found; are there others?"
+    guessed = levels is not None or bool(set(marks) & {"lower", "upper"})
+    if levels is None:
+        if entry["type"] != "count" or not 1 <= upper - lower < MOST_LEVELS:
+            raise SchemaError(
+                f"column {column!r}: only whole numbers with bounds less than {MOST_LEVELS} apart "
+                "become levels. Change the bounds first, or write the levels into the file."
+            )
+        levels = list(range(lower, upper + 1))
+        why = "from the lower to the upper bound; are there others?"
+    lines[place] = line_of("levels", levels) + (_COMMENT + why if guessed else "")
+    left = [key for key in marks if key not in _OF_NUMBERS] + ["levels"] * guessed
+    if marks:
+        lines[_place(lines, column, MARK)] = line_of(MARK, left)
+    elif left:  # what was found is a guess, though the bounds were confirmed
+        lines[place] += f"\n{line_of(MARK, left)}"
+    others = {k for key in _OF_NUMBERS for k in _places(lines, column, key)}
+    kept = [line for k, line in enumerate(lines) if k not in others]
+    return "\n".join(kept).split("\n")
+
+
+def _suggested(lines: list[str], start: int) -> list[float] | None:
+    """Levels that a comment above a column's section suggests; None if there is no such comment."""
+    for note in lines[_notes_from(lines, start) : start]:
+        if match := _SUGGESTED.match(note):
+            return list(tomllib.loads(match[1])["levels"])
+    return None
+
+
+def _notes_from(lines: list[str], start: int) -> int:
+    """First line of the comments above a section."""
+    while start and lines[start - 1].startswith("#"):
+        start -= 1
+    return start
 
 
 def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:

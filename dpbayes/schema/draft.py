@@ -16,10 +16,11 @@ import numpy as np
 import tomli_w
 
 from dpbayes.core.lazy import pd
-from dpbayes.schema.suggestions import Guess, suggest
+from dpbayes.schema.suggestions import FEWEST_OF_VALUE, Guess, suggest
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MARK = "guessed"
+LEVELS = "levels = "  # before the levels that a comment suggests
 MOST_LEVELS = 400  # a column with more different texts is left out
 MOST_DIGITS = 6
 MOST = 1e99  # largest absolute value that a drafted bound can have
@@ -233,27 +234,28 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
         top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
         bottom = low if low < high < MOST_CODE else bottom  # codes that begin at 1 have no 0
-        if groups := _groups(numbers):
-            shown = ", ".join(f"{value:.0f}" for value in groups)
-            guess.notes.append(
-                f"{len(groups)} different values only. If they are groups, not numbers with any "
-                f'value between: type = "ordinal", levels = [{shown}], and no bounds.'
-            )
     else:
         guess.say("type", "continuous", "numbers")
-        if numbers.nunique() > 1 and (spikes := _spikes(numbers)):
-            shown = ", ".join(str(_plain(value)) for value in spikes)
-            if len(spikes) == numbers.nunique():  # an atom would leave room between them
-                guess.notes.append(
-                    f"The only values are {shown}. If documentation says so, a rule at the top of "
-                    f'this file keeps it: rules = ["NAME in [{shown}]"], with the column as NAME, '
-                    "for a table by marginals."
-                )
-            else:
-                guess.notes.append(
-                    f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
-                    "for a table by marginals. Few families of a model take a column with atoms."
-                )
+    groups = _groups(numbers, whole)
+    if groups:
+        shown = ", ".join(str(_plain(value)) for value in groups)
+        guess.notes.append(
+            f"{len(groups)} different values only. If they are groups, not numbers with any "
+            f'value between: type = "ordinal", {LEVELS}[{shown}], and no bounds.'
+        )
+    if not count and numbers.nunique() > 1 and (spikes := _spikes(numbers)):
+        shown = ", ".join(str(_plain(value)) for value in spikes)
+        if len(spikes) == numbers.nunique():  # an atom would leave room between them
+            guess.notes.append(
+                f"The only values are {shown}. If documentation says so, a rule at the top of "
+                f'this file keeps it: rules = ["NAME in [{shown}]"], with the column as NAME, '
+                "for a table by marginals."
+            )
+        elif not groups:
+            guess.notes.append(
+                f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
+                "for a table by marginals. Few families of a model take a column with atoms."
+            )
     if outside := [_plain(code) for code in codes if not bottom <= code <= top]:
         guess.say(
             "missing", outside, "far from the others: codes for no value? Or widen the bounds"
@@ -281,11 +283,17 @@ def _spikes(numbers: pd.Series) -> list[float]:
     return [float(value) for value in frequent.index][:MOST_SPIKES]
 
 
-def _groups(numbers: pd.Series) -> list[float]:
-    """Different values if they are few and far apart, which suggests groups; else none."""
+def _groups(numbers: pd.Series, whole: bool) -> list[float]:
+    """Different values if they are few, which suggests groups; else none.
+
+    Whole numbers must be far apart, and decimals repeat often: others may be measurements.
+    """
     values = sorted(numbers.unique().tolist())
-    few = len(values) <= MOST_SPIKES and len(numbers) >= FEWEST
-    return values if few and values[-1] - values[0] > MOST_APART * len(values) else []
+    if not 1 < len(values) <= MOST_SPIKES or len(numbers) < FEWEST:
+        return []
+    if whole:
+        return values if values[-1] - values[0] > MOST_APART * len(values) else []
+    return values if len(numbers) >= FEWEST_OF_VALUE * len(values) else []
 
 
 def _outlying(numbers: pd.Series) -> list[float]:

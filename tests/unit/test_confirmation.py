@@ -79,6 +79,25 @@ def test_whole_numbers_become_levels():
     assert sure == {"type": "categorical", "levels": [1, 2, 3, 4, 5, 6, 7]}
 
 
+@pytest.mark.parametrize("values", [[2.4, 6.0, 6.55], [0, 50, 3000]], ids=["decimals", "whole"])
+@pytest.mark.parametrize("sure", [[], ["type", "lower", "upper"], None], ids=["no", "some", "all"])
+def test_levels_that_the_draft_suggests_are_taken(values, sure):
+    """They were read off records: guesses, even where the bounds were confirmed."""
+    frame = pd.DataFrame({"hospital": np.resize(values, 60), "sex": [1, 2] * 30})
+    title = 'levels = [bad], 3 different values only. type = "ordinal", levels = [7, 8]'
+    draft = text(guesses(frame, titles={"hospital": title + "." * 80}))
+    keys = guessed_columns(draft)[0].lines if sure is None else sure
+    partly = confirmed(draft, "hospital", list(keys))
+    new = changed(partly, "hospital", 'type = "ordinal"')
+    column = tomllib.loads(new)["columns"]["hospital"]
+    guessed = ["levels"] if keys else ["type", "levels"]
+    assert column == {"type": "ordinal", "levels": values, "guessed": guessed}
+    schema = dpb.Schema.from_dict(tomllib.loads(new))
+    assert len(schema.validate(frame)) == 60
+    done = confirmed(new, "hospital", column["guessed"], "page 3")
+    assert dpb.Schema.from_dict(tomllib.loads(done))["hospital"].guessed == ()
+
+
 def test_columns_are_left_out_one_by_one(draft):
     """The others, and the notes on all of them, stay."""
     values = dpb.Schema.from_dict(tomllib.loads(draft))

@@ -327,6 +327,18 @@ def test_spikes_stand_out_and_groups_are_few():
     assert not guesses(usual)["z"].notes
 
 
+def test_few_decimals_that_repeat_are_suggested_as_levels():
+    """As whole numbers are; a few measurements, each once or twice, are not."""
+    hospital = [2.40000009536743, 2.5, 6, *np.arange(14) * 0.7 + 0.3]
+    frame = pd.DataFrame({"hospital": np.resize(hospital, 400)})
+    note = guesses(frame)["hospital"].notes[0]
+    assert note.startswith("17 different values only. If they are groups")
+    assert 'type = "ordinal", levels = [0.3, 1, 1.7' in note
+    assert "2.40000009536743, 2.5, " in note
+    for few in (np.resize(np.arange(20) * 0.7, 40), np.arange(400) / 16):
+        assert "levels" not in " ".join(guesses(pd.DataFrame({"x": few}))["x"].notes)
+
+
 def test_no_claim_holds_while_a_guess_is_left(tmp_path):
     schema = dpb.Schema.from_frame(records()[["income", "region"]])
     claim = dpb.Synthesizer(schema, dpb.Laplace(1)).guarantee()
