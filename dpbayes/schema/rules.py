@@ -22,14 +22,13 @@ from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.schema.columns import NUMERIC, Column
 from dpbayes.schema.dates import Calendar
-from dpbayes.schema.values import level_text
+from dpbayes.schema.values import CLOSE, level_text
 
 if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs it
     from lark import Lark
 
 LONGEST = 1000  # characters of a rule
 DEEPEST = 100  # levels of nested operators
-CLOSE = 1e-13  # relative rounding error within which numbers are equal: 0.1 + 0.2 == 0.3
 Values = Mapping[str, Floats]
 Numbers = float | NDArray[Any]  # of all records, or one for each; truth values are numbers
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {

@@ -18,16 +18,19 @@ from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
 from dpbayes.schema.dates import Calendar
+from dpbayes.schema.values import CLOSE
 
 FEWEST_PERSONS = 20  # different values of an identifier
 MOST_OF_PERSON = 100  # rows of one person
 BY_CHANCE = 1e-4  # probability of missing values by chance, below which a condition explains them
 MOST_CONDITIONS = 40  # values of a column on which another may depend
 FEWEST_OF_VALUE = 5  # rows of each value, on average, from which a relation is no accident
-MOST_NUMBERS = 30  # numeric columns of which sums are looked for
-LOOKED_AT = 200  # rows in which a sum is looked for before it is tried in all
+MOST_NUMBERS = 30  # numeric columns of which sums and products are looked for
+LOOKED_AT = 200  # rows in which they are looked for before they are tried in all
+FEWEST_WHOLE = 3  # values at which a part is the whole: 0 and 1 may be equal in unlike units
 STEEPER = 5  # least ratio of the largest sampling weight to the smallest, for a suggestion
-NEAR = 1e-9  # relative error within which numbers are equal
+ROUNDED = 1e-6  # relative error of products in single precision, or of as many digits
+CONSTANT_DIGITS = 9  # of a constant in a sum; more are rounding errors
 _TIMES = re.compile(r"year|month|week|quarter|wave|round|period|time|date|day", re.I)
 _NAMES = re.compile(
     r"(?:^|_)(?:id|nr|pid|key|person|respondent|household|hhid|ident|firm|subj(?:ect)?|patient)"
@@ -132,8 +135,13 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             ]
     if len(numeric) <= MOST_NUMBERS:
         numbers = {n: pd.to_numeric(by_name[n], errors="coerce").to_numpy(float) for n in numeric}
-        for name, rule in itertools.chain(_sums(numbers), _orders(numbers)):
-            guesses[name].notes.append(f'True in all rows: rules = ["{rule}"]?')
+        equations = list(_equations(numbers))
+        for name, note, _ in equations:
+            guesses[name].notes.append(note)
+        related = {pair for *_, members in equations for pair in itertools.permutations(members, 2)}
+        for first, second in _orders(numbers):
+            if (first, second) not in related:  # it may follow from the equation
+                guesses[first].notes.append(_as_rule(f"{_word(first)} <= {_word(second)}"))
     calendars = {name: c for name in used if (c := _calendar(guesses[name])) is not None}
     for first, second in itertools.permutations(calendars, 2):
         if calendars[first].seconds != calendars[second].seconds:
@@ -141,8 +149,7 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         a, b = (calendars[name].steps(by_name[name]) for name in (first, second))
         both = ~(a.isna() | b.isna())
         if both.any() and (a <= b)[both].all() and (a < b)[both].any():
-            rule = f"{_word(first)} <= {_word(second)}"
-            guesses[first].notes.append(f'True in all rows: rules = ["{rule}"]?')
+            guesses[first].notes.append(_as_rule(f"{_word(first)} <= {_word(second)}"))
 
 
 def identifiers(columns: Mapping[str, pd.Series]) -> list[str]:
@@ -252,27 +259,89 @@ def _follows(own: NDArray[Any], other: NDArray[Any], *, alike: bool) -> bool:
     return len(np.unique(other.astype(np.int64) * values + own)) == others
 
 
-def _sums(numbers: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, str]]:
-    """Yield columns that are the sum or product of two others in all rows, and the rule."""
-    found: set[frozenset[str]] = set()
-    for first, second in itertools.combinations(numbers, 2):
-        a, b = numbers[first], numbers[second]
-        for sign, value in (("+", a + b), ("*", a * b)):
-            for name in numbers:
-                if name in (first, second) or frozenset((name, first, second)) in found:
+def _as_rule(rule: str) -> str:
+    return f'True in all rows: rules = ["{rule}"]?'
+
+
+def _equations(
+    numbers: Mapping[str, NDArray[np.float64]],
+) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Find columns that are a sum, with a constant, or a product of two others in all rows.
+
+    A difference is a sum the other way round: a == b - c says b == a + c.
+
+    Yields:
+        The column, a note on it, and the columns of the equation.
+    """
+    names, found = list(numbers), set[frozenset[str]]()
+    heads = np.array([numbers[name][:LOOKED_AT] for name in names])
+    for first, second in itertools.combinations_with_replacement(names, 2):
+        pair = numbers[first], numbers[second]
+        for sign, value in (("+", pair[0] + pair[1]), ("*", pair[0] * pair[1])):
+            if sign == "+" and first == second:
+                continue
+            # Only columns that differ by about a constant in the first rows are tried in all.
+            apart = heads - value[:LOOKED_AT]
+            spread = np.fmax.reduce(apart, axis=1) - np.fmin.reduce(apart, axis=1)
+            size = np.fmax.reduce(abs(heads), axis=1) + np.fmax.reduce(abs(value[:LOOKED_AT]))
+            for k in np.flatnonzero(~(spread > 2 * ROUNDED * size)):
+                name, members = names[k], frozenset((names[k], first, second))
+                if name in (first, second) or members in found:
                     continue
-                if _are_equal(numbers[name][:LOOKED_AT], value[:LOOKED_AT]) and _are_equal(
-                    numbers[name], value
-                ):
-                    found.add(frozenset((name, first, second)))
-                    yield name, f"{_word(name)} == {_word(first)} {sign} {_word(second)}"
+                texts = _word(name), f"{_word(first)} {sign} {_word(second)}"
+                if note := _equation(numbers[name], *pair, sign, texts):
+                    found.add(members)
+                    yield name, note, members
+
+
+def _equation(
+    one: NDArray[np.float64],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    sign: str,
+    texts: tuple[str, str],
+) -> str:
+    """Note that a column is the sum or the product of two others; "" if it is not.
+
+    Args:
+        one, first, second: numbers of the three columns, shape (n,).
+        sign: "+" or "*".
+        texts: name of the column, and the sum or product.
+    """
+    known = ~np.isnan(one + first + second)
+    one, first, second = one[known], first[known], second[known]
+    if len(one) < FEWEST_PERSONS or len(np.unique(one)) < 3:
+        return ""
+    if first.min() == first.max() or second.min() == second.max():
+        return ""  # it would be a multiple of one column, or as far from it in every row
+    rule, other = " == ".join(texts), texts[1]
+    if sign == "*":
+        errors, size = abs(one - first * second), abs(one) + abs(first * second)
+        if (errors <= CLOSE * size).all():
+            return _as_rule(rule)
+        if (errors <= ROUNDED * size).all():
+            return (
+                f"Equal to {other} in all rows that have the three, but for rounding: leave one "
+                "of them out, and compute it in the synthetic rows?"
+            )
+        return ""
+    size = abs(one) + abs(first) + abs(second)
+    constant = float(f"{np.median(one - first - second):.{CONSTANT_DIGITS}g}")
+    if abs(constant) <= CLOSE * size.max():
+        constant = 0.0
+    errors = abs(one - first - second - constant)
+    if not (errors <= CLOSE * (size + abs(constant))).all():
+        return ""
+    shown = f" {'-' if constant < 0 else '+'} {abs(constant):.{CONSTANT_DIGITS}g}"
+    return _as_rule(rule + (shown if constant else ""))
 
 
 def _orders(numbers: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, str]]:
-    """Yield columns that are a part of another one, as far as rows tell, and the rule.
+    """Find columns that are a part of another one, as far as rows tell.
 
-    No value is larger than the other, some are equal, and of rows put together at random
-    ``FEWEST_PERSONS`` or more would be larger. What follows from two other orders is left out.
+    No value is larger than the other, some are equal, at several values, and of rows put together
+    at random ``FEWEST_PERSONS`` or more would be larger. What follows from two other orders is
+    left out.
     """
     parts = [
         (first, second)
@@ -281,7 +350,7 @@ def _orders(numbers: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, s
     ]
     for first, second in parts:
         if not any((first, n) in parts and (n, second) in parts for n in numbers):
-            yield first, f"{_word(first)} <= {_word(second)}"
+            yield first, second
 
 
 def _is_part(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
@@ -289,19 +358,12 @@ def _is_part(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
         return False
     known = ~(np.isnan(one) | np.isnan(other))
     a, b = one[known], np.sort(other[known])
-    equal = int((a == other[known]).sum())
-    if (a > other[known]).any() or not FEWEST_PERSONS <= equal <= len(a) - FEWEST_PERSONS:
+    equal = a[a == other[known]]
+    if (a > other[known]).any() or len(np.unique(equal)) < FEWEST_WHOLE:
+        return False
+    if not FEWEST_PERSONS <= len(equal) <= len(a) - FEWEST_PERSONS:
         return False
     return bool((np.searchsorted(b, a) / len(a)).sum() >= FEWEST_PERSONS)
-
-
-def _are_equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    """Tell whether numbers are equal where both are known, and vary there."""
-    known = ~(np.isnan(one) | np.isnan(other))
-    if known.sum() < FEWEST_PERSONS or len(np.unique(one[known])) < 3:
-        return False
-    scale = NEAR * np.abs(one[known]).max()
-    return bool((np.abs(one[known] - other[known]) <= scale).all())
 
 
 def _calendar(guess: Guess) -> Calendar | None:

@@ -19,6 +19,7 @@ NO_FIELD = ("", "NaN", "nan")  # fields of a file that are missing values, never
 # R writes missing values as NA, Stata and SAS as a point. A declared level takes precedence, such
 # as "NA" for Namibia.
 WRITTEN = ("NA", ".")
+CLOSE = 1e-13  # relative rounding error within which numbers are equal: 0.1 + 0.2 == 0.3
 MOST_BITS = 2**13  # of whole numbers that are written in decimal digits
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
 _NUMBER = re.compile(

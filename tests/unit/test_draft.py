@@ -251,6 +251,43 @@ def test_parts_of_a_column_are_suggested_and_no_accident():
     )  # fmt: skip
 
 
+def couples():
+    """Columns with equations: of ages with a constant, of a square, and of rounded wages."""
+    rng = np.random.default_rng(6)
+    n = 600
+    frame = pd.DataFrame({"school": rng.integers(8, 19, n), "work": rng.integers(0, 40, n)})
+    frame["age"] = frame["school"] + frame["work"] + 6
+    frame["squared"] = frame["work"] ** 2
+    frame["hours"] = rng.integers(0, 60, n)
+    wage = rng.gamma(4, 3, n).astype(np.float32)
+    frame["wage"] = np.where(frame["hours"] > 0, wage.astype(float), np.nan)
+    exact = np.where(frame["hours"] > 0, frame["hours"] * frame["wage"], 0.0)
+    frame["pay"] = exact.astype(np.float32).astype(float)
+    frame["dollars"] = rng.integers(0, 5, n) * 22_500
+    frame["thousands"] = frame["dollars"] / 1000 * rng.random(n)
+    frame["none"] = 0
+    return frame
+
+
+def test_equations_are_found_with_a_constant_and_up_to_rounding():
+    notes = {name: guess.notes for name, guess in guesses(couples()).items()}
+    assert notes["age"] == ['True in all rows: rules = ["age == school + work + 6"]?']
+    assert 'True in all rows: rules = ["squared == work * work"]?' in notes["squared"]
+    assert [note[:34] for note in notes["pay"]] == ["Equal to hours * wage in all rows "]
+    tree = tomllib.loads(text(guesses(couples())))
+    tree["rules"] = ["age == school + work + 6", "squared == work * work"]
+    assert len(dpb.Schema.from_dict(tree).validate(couples())) == 600
+
+
+def test_no_order_is_suggested_between_unlike_units_or_where_it_follows():
+    """Equal at 0 alone, or at 0 and 1; or a term of a sum."""
+    assert not any("<=" in note for g in guesses(couples()).values() for note in g.notes)
+    once = couples().assign(age=lambda frame: frame["age"] - 6)
+    notes = [note for guess in guesses(once).values() for note in guess.notes]
+    assert 'True in all rows: rules = ["age == school + work"]?' in notes
+    assert not any("<=" in note for note in notes)
+
+
 def test_what_is_suggested_is_taken():
     """A schema with the lines written in is one that the records fit."""
     tree = tomllib.loads(text(guesses(panel())))

@@ -21,7 +21,8 @@ from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
+from dpbayes.schema.rules import Part, Rule, Values, values_of
+from dpbayes.schema.values import CLOSE
 
 TRIED = 1000  # rows by which ``Structure.spare`` looks for one that keeps the rules
 AGAIN = 50  # times that rows are drawn again which cannot keep the rules
