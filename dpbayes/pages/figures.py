@@ -14,6 +14,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.pages.page import plain
 from dpbayes.plots.charts import COLOURS, DATA, beyond, shown_range, spell
 from dpbayes.schema import Column
+from dpbayes.schema.values import short_texts
 
 SYNTHETIC = COLOURS[0]
 MOST = 40  # largest number of levels shown as bars
@@ -40,6 +41,7 @@ def distribution(
             names = [plain(x) for x in distinct]
             columns = {key: values.astype(float).map(plain) for key, values in columns.items()}
     shares = _shares(names, columns) if names else pd.DataFrame()
+    shares = shares.rename(dict(zip(names, short_texts(column.levels), strict=False)))
     bars = len(shares)
     height = 1.1 + 0.28 * bars if bars < 8 else 0.8 + 0.19 * bars
     figure = Figure(figsize=(4.4, max(1.8, height) if names else 2.7), layout="constrained")

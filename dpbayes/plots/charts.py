@@ -21,6 +21,7 @@ from dpbayes.core.lazy import pd, stats
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.privacy.accounting import stated
 from dpbayes.schema import Column
+from dpbayes.schema.values import short_texts
 
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
@@ -502,7 +503,7 @@ def _level_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
         shares = values.astype(str).value_counts(normalize=True)
         heights = [float(shares.get(level, 0.0)) for level in levels]
         heights_by_label[label] = np.array(heights, dtype=np.float64)
-    return levels, heights_by_label, 1
+    return short_texts(column.levels[:MOST_BARS]), heights_by_label, 1
 
 
 def _count_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:

@@ -15,6 +15,7 @@ from dpbayes.mechanisms.predictive import Check, band
 from dpbayes.mechanisms.survival import kaplan_meier
 from dpbayes.plots.charts import COLOURS, clean
 from dpbayes.schema import Column
+from dpbayes.schema.values import short_texts
 
 MOST_PANELS = 6  # most columns that are shown
 _BARS = 40
@@ -48,9 +49,10 @@ def check_panels(check: Check) -> Figure:
 def _numbers(column: Column, values: Sequence[pd.Series]) -> tuple[list[Floats], list[str]]:
     """Count the records in each bar, by sample, and name the bars."""
     if column.levels:
-        names = [str(level) for level in column.levels[:_BARS]]
+        levels = column.levels[:_BARS]
         counts = [sample.astype(str).value_counts() for sample in values]
-        return [np.asarray([float(sample.get(k, 0)) for k in names]) for sample in counts], names
+        bars = [np.asarray([float(each.get(str(k), 0)) for k in levels]) for each in counts]
+        return bars, short_texts(levels)
     arrays = [np.asarray(sample, dtype=float) for sample in values]
     low = float(column.lower or 0)
     high = max(float(sample.max()) for sample in arrays)

@@ -51,6 +51,15 @@ def of_one_type(levels: Sequence[str | float]) -> tuple[str | float, ...]:
     return tuple(map(float, levels)) if kinds == {int, float} else tuple(levels)
 
 
+def short_texts(levels: Sequence[str | float]) -> list[str]:
+    """Texts of levels for figures: decimals with 6 significant digits, if that tells them apart.
+
+    Single precision, and spreadsheets, write 2.4 as 2.40000009536743.
+    """
+    texts = [f"{x:.6g}" if isinstance(x, float) else str(x) for x in levels]
+    return texts if len(set(texts)) == len(texts) else list(map(str, levels))
+
+
 def level_places(values: Iterable[object], levels: Sequence[object]) -> list[int]:
     """Find the position of each value among levels; -1 where it is none of them.
 

@@ -116,6 +116,19 @@ def test_shares_for_counts_and_levels():
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"]
 
 
+def test_long_decimals_of_levels_are_short_in_figures_if_they_differ():
+    levels = {"x": (2.40000009536743, 6, 6.5), "y": (2.40000009536743, 2.40000001, 6.5)}
+    shown = {"x": ["2.4", "6", "6.5"], "y": ["2.40000009536743", "2.40000001", "6.5"]}
+    for name, each in levels.items():
+        column = dpb.Column(name, "ordinal", levels=each)
+        values = column.validate(pd.Series(np.repeat(each, [1, 2, 1])))
+        (ax,) = figures.distribution(column, values, values).axes
+        assert [label.get_text() for label in ax.get_yticklabels()] == shown[name]
+        ax = charts.density_overlay(column, values, {"s": values}).axes[0]
+        assert ["".join(t.get_text().split()) for t in ax.get_xticklabels()] == shown[name]
+        assert heights(ax)["data"] == {0: 0.25, 1: 0.5, 2: 0.25}
+
+
 def test_counts_up_to_a_million_have_few_bars():
     rng = np.random.default_rng(1)
     original, other = (pd.Series(rng.integers(7, 1_000_007, 4000)) for _ in range(2))
