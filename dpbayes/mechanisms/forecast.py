@@ -21,6 +21,7 @@ INSTEAD = (
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 MOST_NOISE = 0.25  # sd of a noisy number of rows, as a share of it, above which a forecast warns
+NOISE_IN_ROWS = 100.0  # sd of a noisy number of rows of which whoever makes a release is warned
 MOST_NAMES = 8  # public columns that a warning names
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
 
@@ -72,14 +73,15 @@ class Forecast:
         )
         return self._with(caution)
 
-    def at_noise(self, sd: float, rows: int) -> Forecast:
+    def at_noise(self, sd: float, rows: int, most: float = math.inf) -> Forecast:
         """This forecast, with a warning if the number of rows is mostly noise.
 
         Args:
             sd: of the noise in the number of rows; infinite if a number is declared.
             rows: number of records, or what stands for it.
+            most: sd from which the warning comes in any case.
         """
-        if math.isinf(sd) or sd <= rows * MOST_NOISE:
+        if math.isinf(sd) or (sd <= rows * MOST_NOISE and sd < most):
             return self
         return self._with(noisy_rows(sd, f"the {rows:,} records"))
 

@@ -11,7 +11,7 @@ from dpbayes.core.errors import DpbayesError, GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.mechanisms.base import Mechanism
-from dpbayes.mechanisms.forecast import DISTANCE, Forecast
+from dpbayes.mechanisms.forecast import DISTANCE, NOISE_IN_ROWS, Forecast
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
 from dpbayes.privacy.accounting import check_delta, stated
@@ -172,6 +172,7 @@ def make_plan(
                 say(f"{name} at ε = {stated(total)}")
                 synthesizer, sets = _made(kind, schema, over, rows, total, datasets, delta)
                 outlook = synthesizer.outlook(rows).at_delta(delta or 0, rows)
+                outlook = outlook.at_noise(synthesizer.rows_sd, rows, NOISE_IN_ROWS)
                 accuracy = None
                 if not synthesizer.mechanism.needs_model:
                     accuracy = try_out(synthesizer.spent, population.schema, tables, sets)

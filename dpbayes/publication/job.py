@@ -10,7 +10,7 @@ from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import GuaranteeError, LedgerError, OutputError
 from dpbayes.core.frames import Frame
 from dpbayes.mechanisms.base import Findings
-from dpbayes.mechanisms.forecast import noisy_rows
+from dpbayes.mechanisms.forecast import NOISE_IN_ROWS, noisy_rows
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import opendp
@@ -31,7 +31,6 @@ from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizers
 
 WARNING = "warning: "
-NOISE_IN_ROWS = 100.0  # sd of a noisy number of rows from which a job warns before it is paid for
 
 
 @dataclass(frozen=True)

@@ -220,3 +220,28 @@ def test_what_it_expects_of_each_kept_regression():
         assert little.longer > 1.5 * much.longer
         assert 0.8 < much.longer < 1.6
         assert much.off < 1.5
+
+
+def test_a_plan_tells_of_noise_in_the_number_of_rows_as_a_release_does():
+    """A person of up to 13 records: noise with an sd of hundreds among 6,400 records."""
+    schema = dpb.Schema.from_dict(
+        {
+            "rows": "noisy",
+            "cluster": {"column": "man", "most": 13},
+            "columns": {
+                "man": {"type": "identifier"},
+                "x": {"type": "binary"},
+                "y": {"type": "count", "upper": 9},
+            },
+        }
+    )
+
+    def said(of):
+        (entry,) = make_plan(of, 6400, totals=[1.0], runs=1).expected["marginals"]
+        return [text for text in entry.outlook.warnings if "number of rows has noise" in text]
+
+    (text,) = said(schema)
+    assert "beside the 6,400 records" in text
+    assert "rows = {noisy = 0.2}, or declare a number" in text
+    assert not said(replace(schema, rows=Rows.parse(6400)))
+    assert not said(replace(schema, rows=Rows.parse("public"), cluster=None))
