@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +15,21 @@ from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import interval_overlap
 from dpbayes.formula.formula import columns_of, without_groups
+from dpbayes.formula.text import parse
+from dpbayes.formula.tree import Name, text_of
 from dpbayes.inference.combining import combine
 from dpbayes.inference.coverage import RULES_BY_MECHANISM, records_of, size_ratio
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, Section, shown
-from dpbayes.pages.verdict import ERRORS, Comparison, of_data_sets
+from dpbayes.pages.verdict import ALIKE, ERRORS, Comparison, of_data_sets
 from dpbayes.report.whole import Whole, numbers_of
 from dpbayes.schema import Schema
 
 LONG = 3.0  # times the records' standard error above which that of readers is named
 MODELS = {"ols": "least squares", "logit": "logistic", "ordinal": "proportional odds"}
 FEWEST_GROUPS = 3  # whose means have a variance that says something
+TELLING = 0.5  # correlation of groups' means in two samples below which groups hardly differ
 Estimates = tuple[Floats, Floats]  # values and standard errors
 
 
@@ -40,6 +42,7 @@ class Spread:
         variance: variance of the groups' means that sampling within groups does not explain.
         error: its standard error.
         means: mean of each group.
+        repeated: correlation of the means with those of another sample of the groups.
 
     Searle, Casella and McCulloch (1992), Variance Components, chapter 3, have the estimator for
     groups of unequal sizes; the standard error is that of normal outcomes in groups of their usual
@@ -50,6 +53,7 @@ class Spread:
     variance: float
     error: float
     means: pd.Series
+    repeated: float
 
     @property
     def sd(self) -> float:
@@ -75,9 +79,15 @@ class Spread:
         between, within = between / (count - 1), within / (n - count)
         usual = (n - float((parts["size"] ** 2).sum()) / n) / (count - 1)  # rows of a group
         error = math.sqrt(2 * (between**2 / (count - 1) + within**2 / (n - count))) / usual
-        return cls(
-            count, (between - within) / usual, error * math.sqrt(len(values) / size), parts["mean"]
-        )
+        variance, fewer = (between - within) / usual, len(values) / size
+        sampling = within / usual * fewer  # variance of a mean within its group
+        repeated = variance / (variance + sampling) if variance > 0 else 0.0
+        return cls(count, variance, error * math.sqrt(fewer), parts["mean"], repeated)
+
+    def alike(self, other: Spread) -> float:
+        """Correlation of the groups' means in both tables; 0 where one has no differences."""
+        correlation = float(self.means.corr(other.means))
+        return 0.0 if math.isnan(correlation) else correlation
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,11 @@ class Compared:
             title = f"sd of {self.outcome} between groups of {', '.join(by)}"
             lost = _lost(title[0].upper() + title[1:], ours.variance, ours.error, _sd)
             outcomes.append(Comparison("coefficient", title, (apart,), lost=lost))
+            if ours.repeated >= TELLING:
+                title = f"{self.outcome} by {', '.join(by)}"
+                held, distance = 1 - ALIKE * ours.repeated, 1 - ours.alike(theirs)
+                lost = _lost_means(title, ours.repeated)
+                outcomes.append(Comparison("group", title, (distance,), held, lost))
         return outcomes
 
 
@@ -138,20 +153,33 @@ def released(statement: Mapping[str, Any]) -> list[str]:
 
 
 def to_compare(statement: Mapping[str, Any], asked: Sequence[str]) -> dict[str, bool]:
-    """Formulas of a release, and those that are asked for, each once: True if it is asked for.
+    """Formulas of a release, and those that are asked for: True if it is asked for.
 
-    One that has no groups stands for that of the release, which may have them.
+    Each regression is there once, with the groups of all formulas that have its fixed part.
     """
-    formulas = dict.fromkeys(released(statement), False)
-    places: dict[str, str] = {}
-    for text in (*formulas, *asked):
-        with contextlib.suppress(SchemaError):  # refused where it is fitted
-            place = places.setdefault("".join(without_groups(text)[0].split()), text)
-            if text == place or not without_groups(text)[1]:
-                formulas[place] = formulas.get(place, False) or text in asked
-                continue
-        formulas[text] = True
-    return formulas
+    texts: dict[object, str] = {}
+    groups: dict[object, list[tuple[str, ...]]] = {}
+    wanted = set()
+    for text in (*released(statement), *asked):
+        key, by = _regression_of(text)
+        if key not in texts:
+            texts[key], groups[key] = text, list(by)
+        for columns in by:
+            if columns not in groups[key]:
+                groups[key].append(columns)
+                texts[key] += f" + (1 | {':'.join(text_of(Name(name)) for name in columns)})"
+        if text in asked:
+            wanted.add(key)
+    return {text: key in wanted for key, text in texts.items()}
+
+
+def _regression_of(text: str) -> tuple[object, tuple[tuple[str, ...], ...]]:
+    """What two texts of one regression share, and the columns of each of its group terms."""
+    try:
+        parsed, (_, by) = parse(text), without_groups(text)
+    except SchemaError:  # refused where it is fitted
+        return text, ()
+    return (parsed.outcome, frozenset(map(frozenset, parsed.terms))), by
 
 
 @dataclass(frozen=True)
@@ -336,7 +364,7 @@ def _groups(by: tuple[str, ...], fits: Sequence[Compared]) -> PageTable:
     """Table of the spread of an outcome between groups, means over the data sets."""
     pairs = [of.spreads[by] for of in fits if by in of.spreads]
     ours = pairs[0][0]
-    alike = float(np.mean([mine.means.corr(theirs.means) for mine, theirs in pairs]))
+    alike = float(np.mean([mine.alike(theirs) for mine, theirs in pairs]))
     rows = [
         ["groups", ours.groups, round(float(np.mean([theirs.groups for _, theirs in pairs])))],
         [
@@ -344,7 +372,7 @@ def _groups(by: tuple[str, ...], fits: Sequence[Compared]) -> PageTable:
             ours.sd,
             _sd(float(np.mean([theirs.variance for _, theirs in pairs]))),
         ],
-        ["correlation of the groups' means", 1.0, None if math.isnan(alike) else alike],
+        ["correlation of the groups' means", 1.0, alike],
     ]
     where = f"{fits[0].outcome} by {', '.join(by)}"
     return PageTable(
@@ -373,6 +401,14 @@ def _lost(
         )
 
     return text
+
+
+def _lost_means(what: str, repeated: float) -> Callable[[Sequence[float]], str]:
+    """Text of lost means of groups, given how far their correlation is below 1 in each data set."""
+    return lambda distances: (
+        f"Means of {what}: correlation with the records' {1 - np.mean(distances):.2f}; another "
+        f"sample has {repeated:.2f}"
+    )
 
 
 def _coefficients(names: list[str], ours: Estimates, theirs: Estimates) -> pd.DataFrame:

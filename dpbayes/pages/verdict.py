@@ -18,6 +18,7 @@ BY_CHANCE = (
     1.5  # allowed distance, relative to the mean one of another sample; about its 95 % point
 )
 ERRORS = 2.0  # allowed difference of a coefficient or correlation, in standard errors
+ALIKE = 0.7  # of the correlation that groups' means have in two samples: what holds
 MOST_OF_A_KIND = 4  # columns, pairs, correlations and coefficients that the verdict lists, of each
 FEWEST, MOST = 10, 40  # pairs in a table of the worst: those that are lost
 KINDS = {
@@ -26,6 +27,7 @@ KINDS = {
     "pair": "pairs of columns",
     "correlation": "correlations",
     "coefficient": "coefficients",
+    "group": "groupings",
 }
 
 
@@ -38,14 +40,16 @@ class Comparison:
         name: the column, the pair or the coefficient.
         distances: largest differences of ECDFs or total variations; with their sign, differences
             of correlations, of means in standard deviations of the records, or of coefficients in
-            standard errors; shape (data sets,).
+            standard errors; of groups, how far the correlation of their means is below 1; shape
+            (data sets,).
         chance: mean distance of another sample of the population from the records, for a column
-            or a pair; standard error of the difference, for a correlation or a mean.
+            or a pair; standard error of the difference, for a correlation or a mean; of groups the
+            largest distance that holds.
         lost: text on the distances, if they are too large.
         value: the records' correlation.
     """
 
-    kind: Literal["column", "mean", "pair", "correlation", "coefficient"]
+    kind: Literal["column", "mean", "pair", "correlation", "coefficient", "group"]
     name: str
     distances: tuple[float, ...]
     chance: float = 0.0
@@ -62,6 +66,8 @@ class Comparison:
         """The distance, relative to the largest one that is held."""
         if self.kind == "coefficient":
             return self.distance / ERRORS
+        if self.kind == "group":
+            return self.distance / self.chance
         allowed = ERRORS if self.kind in ("correlation", "mean") else BY_CHANCE
         return self.distance / max(NEAR, allowed * self.chance)
 
@@ -146,6 +152,11 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
         f"within {ERRORS:g} standard errors of the records'. The worst is what exceeds this by the "
         "largest factor."
     )
+    if any(outcome.kind == "group" for outcome in outcomes):
+        allowed += (
+            f" A grouping holds if its means' correlation with the records' is {ALIKE:g} times "
+            "that of another sample, or more."
+        )
     if (count := max((len(o.distances) for o in outcomes), default=1)) > 1:
         allowed += f" All are means of the {count} data sets; in brackets the least and largest."
     lost = sorted((o for o in outcomes if o.excess > 1), key=lambda o: o.excess, reverse=True)
