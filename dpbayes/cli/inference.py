@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dpbayes.cli.streams import say, say_error
 from dpbayes.core.errors import InferenceError, refused
+from dpbayes.formula.formula import columns_of
 from dpbayes.inference.analysis import analyse, of_one, read_release
 from dpbayes.inference.combining import RULES
-from dpbayes.inference.coverage import of_slopes
+from dpbayes.inference.coverage import of_slopes, told_apart
 from dpbayes.inference.regressions import MODELS, formula_fit
 
 UNFIT = "the data sets, or what guarantee.json says of them, do not fit this analysis"
@@ -50,6 +52,7 @@ def combine(
         with refused(InferenceError, UNFIT):
             combined = analyse(contents, formula_fit(formula, model, contents.levels), rule)
             table = combined.table(level)
+            merged = _merged_levels(contents.settings, formula)
     say(f"{model} {formula}: {combined.datasets} data sets {by}, rule {combined.rule!r}\n")
     say(table.to_string(float_format=lambda v: f"{v:.4g}"))
     if few := int((table["df"] < FEW).sum()):
@@ -60,6 +63,20 @@ def combine(
         )
     for text in dict.fromkeys(str(w.message) for w in caught):
         say_error(f"warning: {text}")
+    for text in merged:
+        say_error(f"warning: {text}")
     slopes = of_slopes(contents.mechanism)
     if slopes is not None and len(table) > 1:
         say_error(f"warning: {slopes}")
+
+
+def _merged_levels(settings: Mapping[str, Any], formula: str) -> list[str]:
+    """Sentences on columns of a formula of which levels are put together, unless it was kept."""
+    sentences = told_apart(settings)
+    if not sentences:
+        return []
+    outcome, covariates = columns_of(formula)
+    kept = [columns_of(text) for text in settings.get("keep", ())]
+    own = {name for left, right in kept if left == outcome for name in right}
+    used = {*outcome, *covariates} - own
+    return [text for name, text in sentences.items() if name in used]

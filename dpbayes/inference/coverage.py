@@ -207,6 +207,15 @@ def records_of(settings: Mapping[str, Any]) -> int | None:
     return number
 
 
+def told_apart(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Sentence on the levels that tables of pairs tell apart, by column where that is not all."""
+    return {
+        str(name): f"Levels of {name!r} told apart in tables of two columns: {', '.join(levels)}. "
+        "How other columns differ between its other levels is lost, but for regressions in `keep`."
+        for name, levels in settings.get("told_apart", {}).items()
+    }
+
+
 def _of_private_draw(fit: Mapping[str, Any], records: int | None) -> str | None:
     """Reason why intervals after a private draw of ``modips`` may not cover; None if they do.
 

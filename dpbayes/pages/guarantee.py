@@ -34,7 +34,7 @@ ROWS = {  # what ``public_rows`` is, where it is not the number of records
     "declared": "number of rows, declared without a look at the records: they may be more or fewer",
 }
 # Settings that stand elsewhere on a page; the noise of a release is never another.
-ELSEWHERE = ("noise", "rows", "synthesised", "n", "pairs")
+ELSEWHERE = ("noise", "rows", "synthesised", "n", "pairs", "told_apart")
 
 
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:

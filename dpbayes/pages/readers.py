@@ -12,6 +12,7 @@ from typing import Any
 from dpbayes.core.errors import DataError, OutputError, refused
 from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.lazy import pd
+from dpbayes.inference.coverage import told_apart
 from dpbayes.mechanisms.base import PLENTY
 from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
@@ -199,4 +200,5 @@ def _content(name: str) -> str:
 
 def notes(statement: Mapping[str, Any]) -> list[str]:
     """Limitations that the release states itself; older releases state none."""
-    return [str(text) for text in statement.get("notes", ())]
+    told = told_apart(statement.get("settings", {}))
+    return [*map(str, statement.get("notes", ())), *told.values()]

@@ -32,7 +32,7 @@ from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import A_LEDGER, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, held
 from dpbayes.publication.payment import Bill
-from dpbayes.publication.room import room, room_of_pairs, room_of_posterior
+from dpbayes.publication.room import room, room_of_levels, room_of_pairs, room_of_posterior
 from dpbayes.publication.terms import (
     NO_LEDGER,
     OTHER_NEIGHBOURS,
@@ -184,7 +184,8 @@ def _space(fit: Fit[Any], terms: Terms, empty: Release) -> dict[str, int]:
     size = room_of_posterior(draws, numbers, schema.columns.values())
     posterior = {POSTERIOR: size} if size else {}
     hashes = dict.fromkeys([*names, *posterior], "0" * 64)
-    statement = len(empty.statement(hashes)) + room_of_pairs(released) if rows else 0
+    facts = room_of_pairs(released) + room_of_levels(released)
+    statement = len(empty.statement(hashes)) + facts if rows else 0
     whole_units = -(-statement // STATEMENT_UNIT) * STATEMENT_UNIT
     return {**dict.fromkeys(names, data), **posterior, STATEMENT: whole_units}
 

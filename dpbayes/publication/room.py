@@ -17,6 +17,7 @@ NUMBER = 25  # bytes: the longest text of a 64-bit number, with a margin
 DRAW = 15  # bytes of a number of a posterior draw, which has eight digits
 HEAD = 256  # bytes of the name of such a number, besides those of columns and levels in it
 PAIR = 48  # bytes around the two names of a pair of columns in guarantee.json
+LISTED = 24  # bytes around a column or a level in a list of guarantee.json
 NAME = 20  # bytes of a formatted date for each byte of its format, at most
 LINE_END = 2
 COLUMN = 4096  # bytes of metadata on a column in binary formats
@@ -53,6 +54,12 @@ def room_of_pairs(columns: Sequence[Column]) -> int:
     others = len(columns) - 1
     names = sum(len(json.dumps(c.name, ensure_ascii=False).encode()) for c in columns)
     return others * names + PAIR * len(columns) * others // 2
+
+
+def room_of_levels(columns: Iterable[Column]) -> int:
+    """Largest size in bytes of lists of levels of columns, as they are in guarantee.json."""
+    texts = [text for c in columns if c.levels for text in (c.name, *map(str, c.levels))]
+    return sum(LISTED + len(json.dumps(text, ensure_ascii=False).encode()) for text in texts)
 
 
 def width(column: Column) -> int:

@@ -54,6 +54,26 @@ def test_combine(release):
     assert "warning: no rule fits mechanism 'censored'" in clamped.stderr
 
 
+def test_levels_that_are_put_together_are_said_where_a_formula_uses_them(release):
+    for i in (1, 2, 3):
+        table = pd.read_csv(release / f"synthetic_{i}.csv").assign(site=list("abcd") * 15)
+        table.to_csv(release / f"synthetic_{i}.csv", index=False)
+    facts = {"told_apart": {"site": ["a", "b"]}}
+    text = "warning: Levels of 'site' told apart in tables of two columns: a, b. How other columns"
+    for keep, formula, said in (
+        ([], "y ~ x + site", True),
+        ([], "y ~ x", False),
+        (["y ~ site"], "y ~ x + site", False),  # it has a sum for each level
+        (["x ~ site"], "y ~ x + site", True),
+    ):
+        write(release, mechanism="marginals", settings=facts | {"keep": keep})
+        done = dpbayes("combine", release, "--formula", formula)
+        assert done.returncode == 0, done.stderr
+        assert (text in done.stderr) == said
+    write(release, mechanism="marginals", settings={"told_apart": {"site": 3}})
+    assert "do not fit this analysis" in dpbayes("combine", release, "--formula", "y ~ x").stderr
+
+
 def test_intervals_of_too_few_data_sets_are_marked(release):
     """By reiter2002 their degrees of freedom can be next to 0, and the intervals without end."""
     rng = np.random.default_rng(3)

@@ -333,6 +333,26 @@ def test_a_statement_has_room_for_all_pairs_that_are_counted(tmp_path, monkeypat
     assert len(statement) <= taken["guarantee.json"]
 
 
+def test_a_statement_has_room_for_levels_that_are_told_apart(tmp_path, monkeypatch):
+    levels = [f"{k}".rjust(4000, "a") for k in range(24)]
+    columns = {
+        "site": {"type": "categorical", "levels": levels},
+        "x": {"type": "binary", "levels": ["a", "b"]},
+    }
+    schema = dpb.Schema.from_dict({"rows": 1200, "columns": columns})
+    taken, allocate = {}, Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, sizes: (taken.update(sizes), allocate(self, sizes))
+    )
+    records = pd.DataFrame({"site": levels * 50, "x": ["a", "b"] * 600})
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records)
+    monkeypatch.setattr("dpbayes.publication.gate.report_into", lambda *_: None)  # draws names
+    publish(fit, tmp_path / "out")
+    statement = (tmp_path / "out/release/guarantee.json").read_bytes()
+    assert len(json.loads(statement)["settings"]["told_apart"]["site"]) > 3
+    assert len(statement) <= taken["guarantee.json"]
+
+
 def test_a_noisy_number_of_rows_shows_in_no_size(tmp_path, monkeypatch):
     """Nothing has paid for it until the entry is ``writing``."""
     where = dpb.Schema.from_dict(

@@ -283,7 +283,13 @@ def test_levels_that_pairs_do_not_tell_apart_are_said():
     records = pd.DataFrame({
         "class": np.array(classes)[codes], "sex": rng.choice(["f", "m"], 4000),
         "score": rng.binomial(50, 0.2 + 0.6 * (codes % 8) / 7)})  # fmt: skip
-    release = synthesizer.fit(records).sample(1, seed=1, accept="none").datasets[0]
+    made = synthesizer.fit(records).sample(1, seed=1, accept="none")
+    apart = made.settings["told_apart"]["class"]  # by noisy counts, which are paid for
+    assert 8 <= len(apart) <= int(said[1])
+    assert {*apart} < {*classes}
+    assert len({*apart} & {*classes[:16]}) >= len(apart) - 2
+    assert "sex" not in made.settings["told_apart"]
+    release = made.datasets[0]
     rare = {name: d[d["class"].isin(classes[16:])] for name, d in
             {"records": records, "release": release}.items()}  # fmt: skip
     spread = {n: d.groupby("class")["score"].mean().std() for n, d in rare.items()}

@@ -77,6 +77,23 @@ def out(tmp_path_factory):
     return folder
 
 
+def test_readers_see_which_levels_are_told_apart(out, tmp_path):
+    """They follow from noisy counts; the setting is named nowhere else on the page."""
+    folder = tmp_path / "out"
+    shutil.copytree(out, folder)
+    path = folder / "release/guarantee.json"
+    statement = json.loads(path.read_text())
+    statement["settings"]["told_apart"] = {"site": ["Utrecht", "Delft"]}
+    path.write_text(json.dumps(statement))
+    text = " ".join(Read(public_page(folder)).text)
+    assert "Levels of 'site' told apart in tables of two columns: Utrecht, Delft. How" in text
+    assert text.count("Utrecht") == 1
+    assert "told apart" not in " ".join(Read(public_page(out)).text)
+    path.write_text(json.dumps(statement | {"settings": {"told_apart": {"site": 3}}}))
+    with pytest.raises(DataError, match="was edited"):
+        public_page(folder)
+
+
 class Read(HTMLParser):
     """What stands in a page: open tags in order, texts, addresses."""
 

@@ -231,6 +231,24 @@ class Measurement:
         sd = (precision + second) ** -0.5
         return replace(self, refinement=refinement, tables=tables, sd=sd)
 
+    def told_apart(self) -> dict[int, list[int]]:
+        """Levels with a group of their own in some table, of unordered columns where not all have.
+
+        They follow from noisy margins. Numbers of levels, by that of the column.
+        """
+        found = {}
+        for j, column in enumerate(self.columns):
+            grouped = [self.coarse[j]] if any(j in pair for pair in self.tables) else []
+            if self.refinement is not None and any(j in pair for pair in self.refinement.tables):
+                grouped.append(self.refinement.groups[j])
+            if column.values is not None or not grouped:
+                continue
+            alone = [np.bincount(groups.of)[groups.of] == 1 for groups in grouped]
+            own = np.any(alone, axis=0)
+            if not own.all():
+                found[j] = np.flatnonzero(own).tolist()
+        return found
+
     def _with_more(self, **added: Any) -> Measurement:
         """Add noisy counts; shares are those given the counts before, and not fitted again."""
         measured = replace(self, **added)
