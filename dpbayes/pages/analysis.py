@@ -29,6 +29,7 @@ from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR
 
 MOST_LEFT = 5  # terms that are named
+OF_SPREAD = ("sigma", "phi", "nu", "shape", "lambda")  # of scale, dispersion and tails
 # Models take whole numbers beside missing ones as floats only.
 _FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
 # How Python and R read a data set into a data frame, by the file's ending.
@@ -180,10 +181,7 @@ def analysis(
             text.append(f"Of the intervals that this gives: {known}")
     parameters = POSTERIOR in statement.get("files", {})
     if parameters:
-        text.append(
-            "Intervals of the model's own parameters, those of groups among them, are quantiles of "
-            f"the draws in `{POSTERIOR}`."
-        )
+        text += _of_parameters(name, public_settings)
     groups = _groups(public_settings)
     if groups and not one:
         text.append(
@@ -336,6 +334,35 @@ def _programs(
         return programs
     text = _DPBAYES.format(own=",\n    ".join(map(repr, own)))
     return [Code("Python, with dpbayes", text), *programs]
+
+
+def _of_parameters(mechanism: str, settings: Mapping[str, Any]) -> list[str]:
+    """Say what the draws of the model's parameters are for, and which of these not to rely on."""
+    text = [
+        "Intervals of the model's own parameters, those of groups among them, are quantiles of "
+        f"the draws in `{POSTERIOR}`."
+    ]
+    spread = _of_spread(settings) if mechanism == "score" else []
+    if spread:
+        text.append(
+            f"Do not take {' and '.join(f'`{key}`' for key in spread)} for what a fit to the "
+            "records would give: scores of records far from the model are clipped, and where "
+            "records do not follow it, such parameters of scale and tails are those of the bulk "
+            "of them. The intervals do not allow for this."
+        )
+    return text
+
+
+def _of_spread(settings: Mapping[str, Any]) -> list[str]:
+    """Parameters of scale, dispersion and tails of the release's own family, by its priors."""
+    priors = {
+        key.removeprefix("prior_"): value
+        for key, value in settings.get("constants", {}).items()
+        if key.startswith("prior_")
+    }
+    if settings.get("family") != "student_t":  # another family has a prior of `nu`, but no `nu`
+        priors.pop("nu", None)
+    return [key for key, prior in priors.items() if key.partition("__")[0] in OF_SPREAD and prior]
 
 
 def _groups(settings: Mapping[str, Any]) -> str:

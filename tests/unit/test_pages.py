@@ -40,6 +40,7 @@ from dpbayes.pages.verdict import (
     worst_pairs,
 )
 from dpbayes.report.whole import stated
+from dpbayes.stan.families import FAMILIES
 
 EVIL = "<script>alert('x')</script>"
 COLUMNS = {
@@ -464,6 +465,35 @@ def test_a_posterior_has_programs_of_its_own(out, tmp_path, monkeypatch, capsys)
     assert [float(end) for end in ends] == [0.025, 0.5, 0.975]
     in_r = texts["R, for parameters of the model"]
     assert in_r.count("(") == in_r.count(")")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "family", "named"),
+    [
+        ("score", "neg_binomial", "`phi`"),
+        ("score", "hurdle_neg_binomial", "`phi__count`"),
+        ("score", "student_t", "`nu` and `sigma`"),
+        ("score", "truncated_normal", "`sigma`"),
+        ("score", "exponential", ""),
+        ("score", "poisson", ""),
+        ("anchored", "neg_binomial", ""),
+    ],
+)
+def test_readers_are_warned_of_parameters_that_clipped_scores_move(mechanism, family, named):
+    """By the family alone: how many scores were clipped is confidential."""
+    kind = FAMILIES[family].column_type
+    y = {"type": kind, "upper": 50, **({"lower": 0} if kind == "continuous" else {})}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": y, "x": COLUMNS["age"]}})
+    statement = {
+        "mechanism": mechanism, "datasets": 1,
+        "settings": dpb.Regression("y ~ 1", family).on(schema).public_settings(),
+        "files": {"synthetic_1.csv": "", "posterior.csv": ""},
+    }  # fmt: skip
+    data = [pd.DataFrame({"y": [1, 2, 4], "x": [3, 4, 5]})]
+    said = [text for text in analysis.analysis(statement, data).text if "clipped" in text]
+    assert [text.partition(" for what")[0] for text in said] == [f"Do not take {named}"] * bool(
+        named
+    )
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "feather", "stata", "spss"])
