@@ -191,6 +191,17 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
     assert any("Do not rely on relations between two columns" in text for text in lost_at)
 
 
+@pytest.mark.parametrize(("missing", "upper"), [(True, 50), (False, 50), (False, 2)])
+def test_relations_that_the_limit_is_not_for_are_said(missing, upper):
+    """Where few have both values a correlation of 0 became -.35, and one of .80 became .35."""
+    column = {"type": "count", "upper": upper, "missing": missing}
+    schema = dpb.Schema.from_dict({"rows": 200, "columns": {"x": column, "y": column}})
+    (text,) = (t for t in dpb.Synthesizer(schema, dpb.Marginals(1.0)).outlook(200).notes
+               if "Do not rely" in t)  # fmt: skip
+    assert ("where half of the records have both values, any where few have)" in text) == missing
+    assert ("Strong relations of columns with many values can lose half." in text) == (upper > 2)
+
+
 def test_noise_of_statistics_is_the_same_for_all_records():
     """The scale that a made-up record tells is that of the records."""
     mechanism = dpb.Modips(1.0, adjacency="add-remove")

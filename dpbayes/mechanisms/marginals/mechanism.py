@@ -47,6 +47,7 @@ from dpbayes.stan.model import Model
 
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
+STRONG = " Strong relations of columns with many values can lose half."
 CHOSEN = " Of pairs that have no table relations may be lost at any strength."
 FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
@@ -258,19 +259,9 @@ class Marginals(NoisyTablesMechanism):
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
             faintest = facts["correlation that is kept, at least"] = parts.faintest(rows, budget)
-            # Of an optional column the number of values is not known, but may well be half.
-            optional = any(axis.column.optional for axis in axes)
-            if faintest * (2 if optional else 1) > FAINT:
-                half = f" ({_correlation(2 * faintest)} where half of the records have both values)"
-                half = half if optional else ""
-                message = (
-                    "Do not rely on relations between two columns whose correlation is below "
-                    f"{_correlation(faintest)}{half}: noise takes a third of their strength or "
-                    f"more, turns them round, or makes them up.{CHOSEN if parts.scores else ''}"
-                )
-                cautions.append(
-                    ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
-                )
+            if message := _unreliable(axes, parts, faintest):
+                remedies = self._remedies(schema, levels, rows, faintest).strip()
+                cautions.append(ForecastWarning(message, remedies))
             merged = UNORDERED * max(parts.most, parts.finest)
             many = {
                 axis.column.name: axis.valued
@@ -360,6 +351,29 @@ def _of_each_level(levels: int, sd: float, rows: int) -> float:
     in a sum of moments.
     """
     return 4 * levels * sd / rows
+
+
+def _unreliable(axes: Sequence[Axis], parts: BudgetParts, faintest: float) -> str:
+    """Say on which relations not to rely, if some may matter; empty otherwise.
+
+    Args:
+        faintest: correlation from which relations are kept, if all records have both values.
+    """
+    # Of an optional column the number of values is not known, but may well be half.
+    optional = any(axis.column.optional for axis in axes)
+    if faintest * (2 if optional else 1) <= FAINT:
+        return ""
+    half = (
+        f" ({_correlation(2 * faintest)} where half of the records have both values, any where few "
+        "have)"
+    )
+    many_values = sum(axis.size > parts.most for axis in axes) > 1
+    return (
+        "Do not rely on relations between two columns whose correlation is below "
+        f"{_correlation(faintest)}{half if optional else ''}: noise takes a third of their "
+        "strength or more, turns them round, or makes them up."
+        f"{STRONG if many_values else ''}{CHOSEN if parts.scores else ''}"
+    )
 
 
 def _correlation(value: float) -> str:
