@@ -212,7 +212,7 @@ class Formula:
                 "conditioned on and released as they are. Add public = true to its declaration "
                 "if that is true of it, leave it out of the formula, or synthesise it as well: by "
                 "a model of each column, or without a model, by mechanism 'marginals', which takes "
-                "this formula as `keep`."
+                "this formula as `keep`, with group terms as covariates."
             )
         self._schema.require_plain([name], "a Stan model")
         return column

@@ -21,6 +21,12 @@ INSTEAD = (
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 MOST_NOISE = 0.25  # sd of a noisy number of rows, as a share of it, above which a forecast warns
+GROUPS = (
+    "Beside confidential covariates, differences of public groups are kept in two ways alone: by "
+    "marginals, with the group as a covariate (`+ group`) in `keep`, a δ, and enough rows for each "
+    "level; or by anchored, with a model of each confidential column (`[[model]]`). Where `plan` "
+    "warns of both, no mechanism keeps them at this ε."
+)
 NOISE_IN_ROWS = 100.0  # sd of a noisy number of rows of which whoever makes a release is warned
 MOST_NAMES = 8  # public columns that a warning names
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
@@ -239,9 +245,10 @@ def of_posterior(
         f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
         "the records."
     )
+    score = "" if columns > 1 else "mechanism score where its covariates are public, "
     remedy = (
-        "Take fewer terms, more ε, or mechanism score where it takes the model; or marginals, "
-        "which keeps a regression (`keep`) with less noise."
+        f"Take fewer terms, more ε, {score}or marginals, which keeps a regression (`keep`) with "
+        "less noise. Where its plan is not accurate enough either, no mechanism is at this ε."
     )
     if per_parameter < anchor:
         problem = (

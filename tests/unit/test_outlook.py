@@ -409,6 +409,37 @@ def test_levels_too_many_for_a_kept_regression_are_not_sent_there(levels, kept):
     assert ("so many spoil all coefficients" in text) != kept
 
 
+@pytest.mark.parametrize("public", [True, False])
+def test_advice_on_groups_ends_somewhere(public):
+    """With confidential covariates `keep` sent to score, score to anchored, and that to score."""
+    columns = {
+        "y": {"type": "count", "upper": 50},
+        "x": {"type": "count", "upper": 9, "public": public},
+        "site": {"type": "categorical", "levels": [f"s{k}" for k in range(99)], "public": True},
+    }
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+    with pytest.raises(dpb.SchemaError, match="group terms are not kept") as refused:
+        dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=["y ~ x + (1 | site)"]))
+    end = "Where `plan` warns of both, no mechanism keeps them at this ε."
+    assert ("mechanism score" in str(refused.value)) == public
+    assert (end in str(refused.value)) != public
+    kept = dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=["y ~ x + site"])).outlook(900)
+    (text,) = (text for text in kept.warnings if "noise moves the effect of each" in text)
+    assert "or take more ε or a δ." in text
+    assert ("Mechanism score" in text) == public
+    of_site = dpb.Regression("y ~ x + (1 | site)", "poisson")
+    models = of_site if public else dpb.Sequence((dpb.Regression("x ~ 1", "poisson"), of_site))
+    (text,) = dpb.Synthesizer(schema, dpb.Anchored(1.0), models).outlook(900).warnings
+    assert ("mechanism score" in text) == public
+    assert text.endswith("Where its plan is not accurate enough either, no mechanism is at this ε.")
+    if not public:
+        with pytest.raises(dpb.SchemaError, match="one column given public ones") as refused:
+            dpb.Synthesizer(schema, dpb.Score(1.0), models)
+        assert str(refused.value).endswith(end)
+        with pytest.raises(dpb.SchemaError, match="with group terms as covariates"):
+            dpb.Synthesizer(schema, dpb.Score(1.0), of_site)
+
+
 def test_a_release_of_a_panel_says_that_its_rows_have_no_persons():
     tree = {
         "columns": {"x": {"type": "count", "upper": 9}, "person": {"type": "identifier"}},

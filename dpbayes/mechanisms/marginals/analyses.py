@@ -20,9 +20,11 @@ from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.columns import Columns
+from dpbayes.formula.formula import columns_of
 from dpbayes.formula.terms import Domain, Factors, columns_used
 from dpbayes.formula.text import parse, quoted
 from dpbayes.formula.tree import Name
+from dpbayes.mechanisms.forecast import GROUPS
 from dpbayes.mechanisms.marginals.budget import UNIT
 from dpbayes.mechanisms.marginals.relations import evident_scale
 from dpbayes.mechanisms.tables.cells import Axis, require_bounds
@@ -70,9 +72,14 @@ class Analysis:
         self._where = f"keep {quoted(text)}"
         parsed = parse(text)
         if parsed.groups:
+            used = columns_of(text)[1]
+            public = all(schema[name].public for name in used)
+            advice = (
+                "Write a column of few levels as a covariate; effects of many public groups are "
+                "for mechanism score."
+            )
             raise SchemaError(
-                f"{self._where}: group terms are not kept. Write a column of few levels as a "
-                "covariate; effects of many public groups are for mechanism score."
+                f"{self._where}: group terms are not kept. {advice if public else GROUPS}"
             )
         outcome_columns = columns_used(self._where, [(parsed.outcome,)])
         self.covariates = tuple(columns_used(self._where, parsed.terms))

@@ -293,12 +293,15 @@ class Marginals(NoisyTablesMechanism):
                 levels = len(schema[name].levels)
                 off = _of_each_level(levels, sd, rows)
                 if off > OFF:
+                    remedy = "Leave it out of this regression, merge levels, or take more ε"
+                    remedy += "." if self.delta else " or a δ."
+                    if all(schema[each].public for each in analysis.covariates):
+                        remedy += " Mechanism score has effects of public groups, as (1 | group)."
                     yield ForecastWarning(
                         f"keep {quoted(analysis.text)}: noise moves the effect of each of the "
                         f"{levels} levels of {name!r} by about {off:.1f} residual sds, and other "
                         "coefficients with them.",
-                        "Leave it out of this regression, merge levels, or take more ε. Effects of "
-                        "public groups, as (1 | group), are for mechanism score.",
+                        remedy,
                     )
 
     def _budget_of_tables(self, schema: Schema) -> BudgetSplit:

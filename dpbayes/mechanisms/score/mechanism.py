@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task, free
-from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
+from dpbayes.mechanisms.forecast import GROUPS, Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.marginals.budget import MOVES
 from dpbayes.mechanisms.score.fitted import FittedScore, RehearsedScore
 from dpbayes.mechanisms.score.grouped import GroupSizes, group_sizes
@@ -128,9 +128,11 @@ class Score(NoisyMechanism[FittedScore]):
     def check(self, schema: Schema, model: Model | None) -> None:
         model = self.given(model)
         if not isinstance(model, ColumnModel) or model.conditioned or len(model.outcomes) > 1:
+            grouped = any(column.formula.groups for column in model.columns)
+            several = "For several columns take anchored, or marginals for whole tables."
             raise SchemaError(
-                f"mechanism {self.name!r} draws one column given public ones. For several columns "
-                "take anchored, or marginals for whole tables."
+                f"mechanism {self.name!r} draws one column given public ones. "
+                f"{GROUPS if grouped else several}"
             )
         if model.family and model.formula.groups:
             _check_groups(self.name, model)
