@@ -28,6 +28,7 @@ GROUPS = (
     "warns of both, no mechanism keeps them at this ε."
 )
 NOISE_IN_ROWS = 100.0  # sd of a noisy number of rows of which whoever makes a release is warned
+FEWER = 3  # times fewer records of a person that a remedy suggests
 MOST_NAMES = 8  # public columns that a warning names
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
 
@@ -136,10 +137,17 @@ def _without_columns(names: Collection[str]) -> ForecastWarning:
 
 
 def _without_persons(cluster: Cluster) -> ForecastWarning:
+    fewer = math.ceil(cluster.most / FEWER)
+    thinned = (
+        f" ε is for up to {cluster.most} records together: if you keep up to {fewer} of each "
+        f"person, by a public rule, and declare `most = {fewer}`, each record has about "
+        f"{cluster.most / fewer:.2g} times as much of it."
+    )
     return ForecastWarning(
         f"A person has up to {cluster.most} records, and synthetic rows have no persons: what ties "
         "the records of a person together is lost, and standard errors do not account for it.",
-        "Where it matters, make one row of each person first, such as with a column for each year.",
+        "Where it matters, make one row of each person first, such as with a column for each year."
+        + (thinned if cluster.most > FEWER else ""),
     )
 
 
