@@ -20,7 +20,8 @@ NO_LEDGER = (
 )
 OTHER_NEIGHBOURS = (
     "The budget of the account is for other neighbours (`adjacency`) than the ε of this release: "
-    "what the release costs there is another number than its headline."
+    "what the release costs there is another number than its headline. A changed record is one "
+    "removed and one added, so its ε is the larger one, often about twice that of the other."
 )
 UNACCOUNTED = (
     "no ledger accounts for this release: whatever else is released about the same records adds "
