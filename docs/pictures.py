@@ -22,7 +22,7 @@ from PIL.PngImagePlugin import PngInfo
 
 import dpbayes as dpb
 from dpbayes.demo.run import Demo, confidential, figures, run_demo
-from dpbayes.mechanisms import Households
+from dpbayes.mechanisms import Households, Panels
 from dpbayes.pages import figures as pages
 from dpbayes.pages.comparison import PageTopic, pair_grids
 from dpbayes.pages.readers import PAGE, data_set, statement_of
@@ -33,7 +33,7 @@ from dpbayes.records.formats import read_records
 from dpbayes.report.whole import bounds_of, risk
 from dpbayes.schema import Schema
 from dpbayes.schema.clusters import Cluster
-from studies.ours import households, survey_weights, table_coverage
+from studies.ours import households, panels, survey_weights, table_coverage
 
 DATA = Path(dpb.__file__).parent / "data"
 PICTURES = Path(__file__).parent / "pictures"
@@ -144,8 +144,8 @@ def of_households() -> Figure:
         )
     }
     figure = Figure(figsize=(10, 3.7), layout="constrained")
-    panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    for ax, (label, data) in zip(panels, {"records": records, **made}.items(), strict=True):
+    axes = figure.subplots(1, 3, sharex=True, sharey=True)
+    for ax, (label, data) in zip(axes, {"records": records, **made}.items(), strict=True):
         heads, partners = (data[data["role"] == role] for role in ("head", "partner"))
         ages = partners["age"].to_numpy()
         if "hh" in data:
@@ -156,8 +156,38 @@ def of_households() -> Figure:
         ax.set_title(label, fontsize=10)
         ax.set_xlabel("age of head")
         charts.clean(ax)
-    panels[0].set_ylabel("age of partner")
+    axes[0].set_ylabel("age of partner")
     return charts.mark(figure, "simulated households")
+
+
+def of_panels() -> Figure:
+    """Wages of some persons over the years, and how alike they are: of records and synthetic."""
+    records = panels.panel(5_000, np.random.default_rng(5))
+    made = (
+        dpb.Synthesizer(panels.SCHEMA, Panels(1, delta=1e-6), settings=dpb.SamplerSettings(seed=5))
+        .fit(records)
+        .sample(1, accept="none", seed=5)
+        .datasets[0]
+    )
+    figure = Figure(figsize=(10, 3.7), layout="constrained")
+    *paths, alike = figure.subplots(1, 3)
+    tables = {"records": records, "synthetic persons": made}
+    for ax, colour, (label, rows) in zip(paths, charts.COLOURS, tables.items(), strict=False):
+        data = rows.sort_values(["nr", "year"])
+        long = data.groupby("nr")["year"].transform("size") >= 4
+        for _, person in list(data[long].groupby("nr"))[:40]:
+            ax.plot(person["year"], person["wage"], "-", lw=0.9, alpha=0.6, color=colour)
+        ax.set(title=label, xlabel="year", ylabel="log wage", ylim=(0.5, 4))
+        distances = range(1, 6)
+        waves = data.groupby("nr")["wage"]
+        near = [data["wage"].corr(waves.shift(distance)) for distance in distances]
+        alike.plot(distances, near, "o-", color=colour, label=label)
+        charts.clean(ax)
+    alike.set(title="two waves of a person", xlabel="waves apart", ylabel="correlation of wages",
+              ylim=(0, 1))  # fmt: skip
+    alike.legend(frameon=False, fontsize=9)
+    charts.clean(alike)
+    return charts.mark(figure, "simulated persons")
 
 
 def main() -> None:
@@ -175,6 +205,7 @@ def main() -> None:
         of_tutorial(Path(folder))
         saved("survey-weights", rendered(of_survey()))
         saved("households", rendered(of_households()))
+        saved("panels", rendered(of_panels()))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWe
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.records.chunks import Chunks
 from dpbayes.records.formats import open_records, read_records
-from dpbayes.schema import Column, Household, Schema, Survey
+from dpbayes.schema import Column, Household, Panel, Schema, Survey
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
@@ -62,7 +62,7 @@ _LAZY = {
 
 __all__ = [
     # in the order of the flow
-    "Column", "Survey", "Household", "Schema", "read_records", "open_records", "Chunks",
+    "Column", "Survey", "Household", "Panel", "Schema", "read_records", "open_records", "Chunks",
     "Regression", "Program", "Sequence", "Family", "register_family", "StanProgram",
     "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",

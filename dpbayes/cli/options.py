@@ -30,8 +30,8 @@ from dpbayes.core.errors import (
 from dpbayes.core.lazy import pd
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.mechanisms import (
+    MECHANISMS,
     Anchored,
-    Households,
     Marginals,
     Mechanism,
     Score,
@@ -259,7 +259,7 @@ class MechanismOptions:
         list[str] | None,
         typer.Option(
             metavar="FORMULA",
-            help="For marginals and households: a regression that synthetic rows are to keep, "
+            help="For tables: a regression that synthetic rows are to keep, "
             "'earnings ~ age * gender'. May be repeated; the schema may have some, too.",
         ),
     ] = None
@@ -278,7 +278,7 @@ class MechanismOptions:
     ) -> Mechanism[Any]:
         """Build the mechanism that the options describe.
 
-        By default it is ``Households`` where the schema has some, ``Marginals`` without a model,
+        By default it is that of the schema's households or panel, ``Marginals`` without a model,
         ``Score`` for a family where it takes the model and the settings, and ``Anchored``, which
         takes any model, else.
 
@@ -305,16 +305,20 @@ class MechanismOptions:
 def check_kept(schema: Schema) -> None:
     """Raise SchemaError if a regression of ``keep`` can be kept by no mechanism."""
     if schema.keep:
-        kind = Marginals if schema.household is None else Households
-        Synthesizer(schema, kind(1.0))
+        Synthesizer(schema, get_mechanism(_of_tables(schema), epsilon=1.0))
+
+
+def _of_tables(schema: Schema) -> str:
+    """Name of the mechanism of noisy tables for the records that the schema declares."""
+    kinds = (kind for kind in MECHANISMS.values() if isinstance(schema.unit, kind.units))
+    return Marginals.name if schema.unit is None else next(kinds).name
 
 
 def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
     """Name of the mechanism that is taken if none is named."""
-    if Schema.from_toml(model.schema).household is not None:
-        return Households.name
-    if not model.given:
-        return Marginals.name
+    schema = Schema.from_toml(model.schema)
+    if schema.unit is not None or not model.given:
+        return _of_tables(schema)
     score = get_kind(Score.name, {})
     if not model.family or engine == "candidates" or not all(map(score.takes, settings)):
         return Anchored.name

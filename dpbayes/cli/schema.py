@@ -117,7 +117,7 @@ def check(
         declared.validate(frame, show_values=show_values)
         declared.check_identifiers(frame)
         say("The records fit the schema.")
-        grouped = declared.cluster is not None or declared.household is not None
+        grouped = declared.cluster is not None or declared.unit is not None
         repeated = [] if grouped else identifiers({str(name): frame[name] for name in frame})
         for name in repeated:
             if name in declared.columns and declared[name].type != "continuous":

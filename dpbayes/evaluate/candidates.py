@@ -159,7 +159,7 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
         records: validated, at least one.
         most: largest number of neighbours.
     """
-    if schema.household is not None:
+    if schema.unit is not None:
         return list(itertools.islice(_of_households(schema, records), most))
     columns = schema.confidential()
     plain = _plain(records)
@@ -208,14 +208,14 @@ def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourT
     members have the columns of a made-up record: one of each kind, then the next. Those that break
     a rule, or are the same household, are left out.
     """
-    assert schema.household is not None
-    key, plain = schema.household.id, _plain(records)
+    assert schema.unit is not None
+    key, plain = schema.unit.id, _plain(records)
     sizes = plain.groupby(key)[key].transform("size")
     largest, smallest = (int(plain[key].iloc[at(sizes)]) for at in (np.argmax, np.argmin))
     new = int(plain[key].max()) + 1
-    made = _plain(made_up(replace(schema, household=None), MADE_UP, np.random.default_rng(1)))
+    made = _plain(made_up(schema.of_rows, MADE_UP, np.random.default_rng(1)))
     ends = pd.concat([corners(schema.confidential(), made), made], ignore_index=True)
-    role = schema.household.role
+    role = schema.homes.role
 
     home = plain[plain[key] == largest]
     names = [name for name in schema.columns if name != role]
@@ -272,9 +272,9 @@ def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourT
 
 def alike(schema: Schema, records: pd.DataFrame, count: int) -> pd.DataFrame:
     """A table that has the first of the records ``count`` times."""
-    if schema.household is None:
+    if schema.unit is None:
         return records.iloc[[0] * count].reset_index(drop=True)
-    key = schema.household.id
+    key = schema.unit.id
     first = records[records[key] == records[key].iloc[0]]
     copies = records.loc[np.tile(first.index, count)].reset_index(drop=True)
     return copies.assign(**{key: np.repeat(np.arange(count), len(first))})

@@ -264,7 +264,7 @@ def _corners(schema: Schema, changed: Sequence[pd.DataFrame]) -> list[pd.DataFra
 
     So each is a neighbour's record away from the other in its numbers, and in the same cell.
     """
-    if schema.household is not None:
+    if schema.unit is not None:
         return list(changed[:2])
     levels = [column.name for column in schema.confidential() if column.levels]
     records = []

@@ -9,9 +9,10 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.households.layout import as_given, kept_by
+from dpbayes.mechanisms.households.layout import as_given
+from dpbayes.mechanisms.households.layouts import layout_of
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.households import Homes, Members
+from dpbayes.schema.homes import Homes, Members
 from dpbayes.schema.rules import values_of
 
 BINS = 10  # of a column of numbers, with equally many members of the records
@@ -23,7 +24,8 @@ def between_members(
     """Distances between households of records and synthetic ones. Confidential.
 
     Relations are the number of members, and each column of members together with the same column of
-    the head; of places with several members, the order of one with that of the next.
+    the head; of places with several members, the order of one with that of the next. In a panel
+    they are the number of waves, and each column at two times.
 
     Args:
         records: validated rows, with numbers of households.
@@ -67,12 +69,11 @@ def joined(schema: Schema, rows: pd.DataFrame, formula: str) -> tuple[Schema, pd
         SchemaError: no such regression.
     """
     homes = schema.homes
-    place, _ = kept_by(homes, formula)
-    values, _ = homes.beside_head(homes.of(rows), place)
-    columns = {}
-    for name in values:
-        column = homes.shared[name] if name in homes.shared else homes.own[name.partition(".")[2]]
-        columns[name] = as_given(column, name)
+    places, _ = layout_of(schema).kept_by(formula)
+    place = min(places)  # where all places are meant, those after it are among its rows
+    values, _ = homes.beside(homes.of(rows), place)
+    known = homes.known(place)
+    columns = {name: as_given(known[name], name) for name in values}
     typed = {name: values_of(columns[name], value) for name, value in values.items()}
     return Schema(columns), pd.DataFrame(typed)
 
@@ -90,25 +91,30 @@ def _tables(
 ) -> Iterator[tuple[str, Ints]]:
     """Yield the table of counts of each relation, as a vector."""
     sizes = np.bincount(members.home, minlength=members.count)
-    yield "number of members", np.bincount(sizes, minlength=homes.household.most + 1)
+    yield f"number of {homes.unit.member}s", np.bincount(sizes, minlength=homes.unit.most + 1)
     cells, counts = {}, {}
     for name, column in homes.own.items():
         values, inner = members.members[name], edges[name]
         counts[name] = len(column.levels) + 1 if inner is None else len(inner) + 2
         codes = values if inner is None else np.searchsorted(inner, values, side="right")
         cells[name] = np.where(np.isnan(values), counts[name] - 1, codes).astype(np.int64)
-    heads = np.zeros(members.count, dtype=np.int64)
-    rows = np.flatnonzero(members.place == 0)
-    heads[members.home[rows]] = rows
+    if homes.chain:
+        numbers = np.arange(len(members.home)) - members.heads[members.home]
+        for before, words in ((1, "a wave and the next"), (2, "a wave and the next but one")):
+            rows = np.flatnonzero(numbers >= before)
+            for name, codes in cells.items():
+                pairs = codes[rows - before] * counts[name] + codes[rows]
+                yield f"{name}: {words}", np.bincount(pairs, minlength=counts[name] ** 2)
+        return
     for place in range(1, len(homes.places)):
         there = members.place == place
         first = np.flatnonzero(there & (members.turn == 0))
         for name, codes in cells.items():
-            pairs = codes[heads[members.home[first]]] * counts[name] + codes[first]
+            pairs = codes[members.heads[members.home[first]]] * counts[name] + codes[first]
             relation = f"{name}: {homes.places[0]} and {homes.places[place]}"
             yield relation, np.bincount(pairs, minlength=counts[name] ** 2)
         if place >= homes.once:
-            later, name = np.flatnonzero(there & (members.turn > 0)), homes.household.order
+            later, name = np.flatnonzero(there & (members.turn > 0)), homes.order
             pairs = cells[name][later - 1] * counts[name] + cells[name][later]
             relation = f"{name}: {homes.places[place]} and the next"
             yield relation, np.bincount(pairs, minlength=counts[name] ** 2)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dpbayes.core.errors import GuaranteeError, did_you_mean, refused
 from dpbayes.mechanisms.base import Fitted, Mechanism, ModelFreeMechanism, Task
 from dpbayes.mechanisms.households.mechanism import Households
+from dpbayes.mechanisms.households.panels import Panels
 from dpbayes.mechanisms.marginals.mechanism import Marginals
 from dpbayes.mechanisms.modips.chosen import ChosenModips
 from dpbayes.mechanisms.modips.clamped import ClampedModips
@@ -48,8 +49,8 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, Score, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Marginals, Households, Pegs, PegsReset,
-    PerturbedImputation, MarginalBootstrap,
+    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Marginals, Households, Panels, Pegs,
+    PegsReset, PerturbedImputation, MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
 
@@ -93,7 +94,7 @@ __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
     "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
     "Fitted", "Households", "Laplace", "MarginalBootstrap", "Marginals", "Mechanism", "Modips",
-    "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
-    "PosteriorMechanism", "ModelFreeMechanism", "Score", "SmoothedHistogram", "Task", "Unweighted",
-    "Weighted", "WeightedE", "get_mechanism", "register_mechanism",
+    "MultinomialDirichlet", "Panels", "Pegs", "PegsReset", "PerturbedHistogram",
+    "PerturbedImputation", "PosteriorMechanism", "ModelFreeMechanism", "Score", "SmoothedHistogram",
+    "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism", "register_mechanism",
 ]  # fmt: skip

@@ -36,6 +36,7 @@ from dpbayes.privacy.guarantee import (
 from dpbayes.privacy.noise import Noise, opendp
 from dpbayes.records.chunks import InMemoryTable, Table
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.units import Unit
 from dpbayes.stan.model import Model
 
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ class Mechanism(ABC, Generic[F_co]):
             does and what it guarantees.
         counts_parts: it accepts records that are read in chunks.
         weighs: its records may have sampling weights.
-        of_households: its records are households, of several rows.
+        units: kinds of records of several rows that it takes, such as households.
         needs_model: it needs a Stan model.
         draws_posterior: data sets are drawn from one posterior of the model, whose density audits
             compare between neighbours (``PosteriorMechanism``).
@@ -308,7 +309,7 @@ class Mechanism(ABC, Generic[F_co]):
     summary: ClassVar[str]
     counts_parts: ClassVar[bool] = False
     weighs: ClassVar[bool] = False
-    of_households: ClassVar[bool] = False
+    units: ClassVar[tuple[type[Unit], ...]] = ()
     needs_model: ClassVar[bool] = True
     needs_proof: ClassVar[bool] = True
     draws_posterior: ClassVar[bool] = False
@@ -363,8 +364,8 @@ class Mechanism(ABC, Generic[F_co]):
                 f"keep = {list(schema.keep)}: mechanism {self.name!r} cannot keep analyses; "
                 "take mechanism marginals, or take keep out of the schema."
             )
-        if schema.household is not None and not self.of_households:
-            raise SchemaError(f"mechanism {self.name!r} {schema.household.not_by_rows()}")
+        if schema.unit is not None and not isinstance(schema.unit, self.units):
+            raise SchemaError(f"mechanism {self.name!r} {schema.unit.not_by_rows()}")
         if schema.survey is not None:
             public = any(column.public for column in schema.columns.values())
             schema.survey.check_use(self.name, self.weighs, public)

@@ -26,6 +26,7 @@ from dpbayes.inference.coverage import (
 from dpbayes.inference.regressions import SEPARATED, formula_fit
 from dpbayes.pages.page import Code, Section
 from dpbayes.schema import Schema
+from dpbayes.schema.table import unit_of
 from dpbayes.synthesis.release import POSTERIOR
 
 MOST_LEFT = 5  # terms that are named
@@ -403,7 +404,7 @@ def _example(
     """Formula of ``example``, and the terms of the release's own that it is without."""
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
-    home = settings.get("household", {}).get("id")  # numbers that mean nothing
+    home = (unit_of(settings) or {}).get("id")  # numbers that mean nothing
     names = [str(name) for name in data if not _ODD & set(str(name)) and name != home]
     coded = [name for name in names if len(levels.get(name, ())) > 2]
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]

@@ -40,7 +40,7 @@ def code_book(schema: Schema, data_sets: Sequence[pd.DataFrame]) -> Section:
     """
     data = data_sets[0]
     names = [name for name in schema.columns if name in data]
-    home = None if schema.household is None else schema.household.id
+    home = None if schema.unit is None else schema.unit.id
     other = next((str(name) for name in data if name not in (*schema.columns, home)), None)
     if other is not None:
         raise SchemaError(

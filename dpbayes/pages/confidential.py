@@ -141,19 +141,21 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
 
 
 def between(folder: Path) -> list[Section]:
-    """Section on members of households, from the report files; empty if there are none."""
+    """Section on members of a household or waves of a person; empty if there are none."""
     found = json.loads(_read(folder / UTILITY) or b"{}").get(MEMBERS, {})
     if not found:
         return []
     rows = sorted(found.values(), key=lambda row: row["by_chance"] - row["distance"])
     cells = [[r["relation"], r["distance"], r["by_chance"], r["pairs"]] for r in rows]
     head = ["relation", "distance", "of another sample", "pairs in the records"]
+    of, unit = ("waves", "person") if "number of waves" in found else ("members", "household")
     text = (
         "Total variation distance between records and synthetic rows, the worst first: of the "
-        "number of members, and of a column of two members together, in up to ten bins. Beside it "
-        "stands what two samples of as many households are apart by chance."
+        f"number of {of}, and of a column of two {of} together, in up to ten bins. Beside it "
+        f"stands what two samples of as many {unit}s are apart by chance."
     )
-    return [Section("Between members of a household", [text], tables=[PageTable("", head, cells)])]
+    title = f"Between {of} of a {unit}"
+    return [Section(title, [text], tables=[PageTable("", head, cells)])]
 
 
 def _verdict_on(

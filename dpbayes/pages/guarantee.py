@@ -9,6 +9,7 @@ from typing import Any
 from dpbayes.evaluate.disclosure import FALSE_RATES
 from dpbayes.pages.page import PageTable, Section, plain, shown
 from dpbayes.privacy.accounting import stated
+from dpbayes.privacy.guarantee import MEMBERS
 from dpbayes.report.whole import bounds_of
 
 SETTINGS = {  # what readers see in place of the key
@@ -17,6 +18,7 @@ SETTINGS = {  # what readers see in place of the key
     "adjacency": "what ε is for",
     "bins": "levels of a column, or ends of its bins",
     "household": "households",
+    "panel": "persons with their waves",
     "public_rows": "number of records",
     "estimated_records": "number of records, the best estimate from that and all noisy counts",
     "effective_records": "number of equally weighted records that the weighted ones are worth",
@@ -44,7 +46,7 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     unit = statement.get("unit", "record")
     losses = {f"one {unit} {change}": "epsilon_substitution" if changed else "epsilon"}
     if unit != "record" and not changed:
-        losses["one member at most"] = "epsilon_substitution"
+        losses[f"one {MEMBERS[unit]} at most"] = "epsilon_substitution"
     if "epsilon_person" in statement:
         losses = {f"all records of one person {change}": "epsilon_person", **losses}
     strict = statement["basis"] == "strict"

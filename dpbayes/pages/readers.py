@@ -21,6 +21,7 @@ from dpbayes.pages.page import Link, Page, PageTable, Section
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
+from dpbayes.schema.table import unit_of
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
 
 PAGE = "report.html"
@@ -136,7 +137,7 @@ def public_page(
 def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> Section:
     m, made = int(statement["datasets"]), statement.get("settings", {}).get("synthesised", [])
     sets = "one data set" if m == 1 else f"{m} data sets"
-    home = statement.get("settings", {}).get("household")
+    home = unit_of(statement.get("settings", {}))
     about = "about " if home and m > 1 else ""  # they have as many households
     text = [
         *unit,
@@ -160,8 +161,9 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
         )
     if home:
         text.append(
-            f"Column {home['id']!r} numbers {statement['settings']['rows']:,} synthetic households "
-            f"of up to {home['most']} members, whose rows stand together. The numbers mean nothing."
+            f"Column {home['id']!r} numbers {statement['settings']['rows']:,} synthetic "
+            f"{home['noun']}s of up to {home['most']} {home['member']}s, whose rows stand "
+            "together. The numbers mean nothing."
         )
     public = [str(name) for name in data if name not in (*made, home and home["id"])]
     if made and public:

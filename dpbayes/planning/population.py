@@ -39,14 +39,18 @@ class Population:
         plain = Schema(
             schema.columns, schema.rows, schema.rules, keep=schema.keep, survey=schema.survey
         )
-        if schema.household is not None:
-            home = schema.household
-            plain = replace(plain, household=home, identifiers=(home.id,))
+        if schema.unit is not None:
+            plain = replace(
+                plain,
+                household=schema.household,
+                panel=schema.panel,
+                identifiers=(schema.unit.id,),
+            )
         if reference is None:
-            if schema.household is not None:
+            if schema.unit is not None:
                 raise SchemaError(
-                    "household: households cannot be made up. Give public or earlier ones, as "
-                    "`reference`."
+                    f"{schema.unit.table}: {schema.unit.noun}s cannot be made up. Give public or "
+                    "earlier ones, as `reference`."
                 )
             return cls(plain)
         replace(plain, rows=PUBLIC).validate(reference)
@@ -69,7 +73,7 @@ class Population:
             return people.assign(**{survey.weights: survey.made_up(rows, rng)})
         available = self.schema.units(self.reference)
         positions = rng.choice(available, rows, replace=again or rows > available)
-        home = self.schema.household
+        home = self.schema.unit
         if home is None:
             return self.reference.iloc[positions].reset_index(drop=True)
         number = pd.Series(pd.factorize(self.reference[home.id])[0])

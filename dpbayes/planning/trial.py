@@ -14,7 +14,7 @@ from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.mechanisms.base import Mechanism
-from dpbayes.mechanisms.households.layout import layout_of
+from dpbayes.mechanisms.households.layouts import layout_of
 from dpbayes.mechanisms.households.rows import kept_rows
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.planning.population import Population, schema_of
@@ -103,7 +103,7 @@ def try_out(
 
 def _regressions(schema: Schema, data: pd.DataFrame) -> Iterator[Regression]:
     """Yield the regressions that are kept, with the values and weights of their rows."""
-    if schema.household is not None:
+    if schema.unit is not None:
         layout = layout_of(schema)
         yield from kept_rows(layout, schema.homes.of(schema.validate(data)))
         return

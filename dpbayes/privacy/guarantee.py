@@ -65,6 +65,7 @@ ROWS: dict[RowsKind, str] = {
     "declared": "the number of rows was declared without looking at the confidential records",
     "noisy": "the number of rows is that of the records with noise, which a part of ε paid for",
 }
+MEMBERS = {"household": "member", "person": "wave"}  # what the rows of such a record are
 UNCHECKED_CHAINS = "the chains had converged: it was asked that no check should say otherwise"
 DRAWS: dict[Draw | None, tuple[str, ...]] = {
     "chain": (EXACT_DRAW, NEAR_INDEPENDENT, SECRET_CHAINS),
@@ -124,7 +125,8 @@ class Guarantee:
         rows: how the number of records becomes public (``schema.Rows``).
         parts: sentences on the components of a data set's loss, or on what has no claim.
         cluster: declared largest number of records of one person.
-        unit: what a record is, in words: a ``household`` of up to ``members`` rows, or a record.
+        unit: what a record is, in words: a ``household`` or ``person`` of up to ``members`` rows,
+            or a record.
         members: declared largest number of rows of one such record.
         by: identifier whose rows are one such record.
         guessed: schema entries that were read off records and that nobody has confirmed.
@@ -403,7 +405,10 @@ class Guarantee:
                 f"ε = {stated(self.epsilon)}"
             )
         if self.basis == "strict" and self.members > 1:
-            member = "one member" if self.holds_for == "add-remove" else "one of several members"
+            member = MEMBERS[self.unit]
+            member = (
+                f"one {member}" if self.holds_for == "add-remove" else f"one of several {member}s"
+            )
             addition += f"; for {member} it is ε = {stated(self.epsilon_substitution)} at most"
         if self.basis == "strict" and self.cluster > 1:
             addition = f"; for one record it is ε = {stated(self.holding)}{addition}"
@@ -417,8 +422,7 @@ class Guarantee:
         """State how neighbours differ, as a clause."""
         change = "added or removed" if self.holds_for == "add-remove" else "changed"
         if self.cluster == 1:
-            of = f" of up to {self.members} members" if self.members > 1 else ""
-            return f"one {self.unit}{of} is {change}"
+            return f"one {self.unit}{self._of_members()} is {change}"
         return f"all records of one person, at most {self.cluster}, are {change}"
 
     def paragraph(self) -> str:
@@ -478,7 +482,7 @@ class Guarantee:
             person += f"(δ = {stated(self.delta)}). "
             private = "For single records it is so with ε ="
         if self.holds_for == "add-remove":
-            of = f" of up to {self.members} members" if self.members > 1 else ""
+            of = self._of_members()
             return (
                 f"{person}{private} {stated(self.epsilon)} when one {self.unit}{of} is added or "
                 f"removed, and with ε = {stated(self.epsilon_substitution)} when one {self.unit}'s "
@@ -492,18 +496,30 @@ class Guarantee:
             f"{self._member()}"
         )
 
+    def _of_members(self) -> str:
+        """State how many rows a record has, behind what it is."""
+        if self.members == 1:
+            return ""
+        linking = "with" if self.unit == "person" else "of"
+        return f" {linking} up to {self.members} {MEMBERS[self.unit]}s"
+
     def _member(self) -> str:
         """State what holds for one row of a record that has several."""
         if self.members == 1:
             return ""
+        changed = stated(self.epsilon_substitution)
+        if self.unit == "person":
+            return (
+                "One wave that a person of several gains or loses, or that is changed, changes "
+                f"that person: for single waves ε is at most {changed}. "
+            )
         alone = ""
         if self.holds_for == "substitution":
             alone = f" Who joins or leaves without others changes the number of {self.unit}s. "
         return (
             f"One member who joins or leaves a {self.unit} of others, or is changed in it, changes "
-            f"that {self.unit}: for single members ε is at most "
-            f"{stated(self.epsilon_substitution)}; who moves from one to another changes two. "
-            f"{alone.strip()}"
+            f"that {self.unit}: for single members ε is at most {changed}; who moves from one to "
+            f"another changes two. {alone.strip()}"
         )
 
 

@@ -211,7 +211,7 @@ class ChunkedTable(Table):
 
 def nothing(schema: Schema) -> pd.DataFrame:
     """Validated table without records."""
-    home = [] if schema.household is None else [schema.household.id]
+    home = [] if schema.unit is None else [schema.unit.id]
     return schema.typed(pd.DataFrame(columns=[*schema.read, *home], dtype=object))
 
 

@@ -57,7 +57,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
             name: utility(column, records[name], column.validate(data[name]))
             for name, column in columns.items()
         }
-    if table.schema.household is not None:
+    if table.schema.unit is not None:
         validated = [table.schema.validate(data) for data in release.datasets[:FEW]]
         found = between_members(table.schema, table.frame, validated)
         measures[MEMBERS] = {row["relation"]: row for row in found.to_dict("records")}

@@ -110,7 +110,7 @@ class Whole:
         """
         outcomes, others = columns_of(without_groups(formula)[0])
         names = {*outcomes, *others}
-        if schema.household is None or names <= {*self.schema.columns}:
+        if schema.unit is None or names <= {*self.schema.columns}:
             return self
         of, own = joined(schema, schema.validate(records), formula)
         return Whole(of, own, joined(schema, schema.validate(synthetic), formula)[1])

@@ -20,16 +20,23 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column, absent
 from dpbayes.schema.draft import guesses, tree
-from dpbayes.schema.households import Homes, Household
+from dpbayes.schema.homes import Homes
+from dpbayes.schema.households import Household
+from dpbayes.schema.panels import Panel
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import ASSUMED, PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
 from dpbayes.schema.survey import Survey
+from dpbayes.schema.units import Unit
 from dpbayes.schema.values import check_line, refuse_missing, texts_of
 
 # Keys of a schema file; ``model`` is read by ``Sequence``.
 TITLES = ("title", "publisher", "unit_of_record")  # what readers of a release see first
-KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "household", "survey", "model")
+UNITS: tuple[type[Unit], ...] = (Household, Panel)  # which rows are one record
+KNOWN = (
+    *TITLES, "columns", "rows", "rules", "keep", "cluster", *(kind.table for kind in UNITS),
+    "survey", "model",
+)  # fmt: skip
 MOST_RULES = 100  # each takes time with every row that is drawn
 MOST_TITLE = 120  # characters of each of ``TITLES``
 NO_ROWS = "the data have no rows."
@@ -54,6 +61,7 @@ class Schema:
         survey: sampling weights, if records stand for different numbers of a population's units.
         household: how rows make up households, which are then the records: ``rows`` is the number
             of households, and ε is for a household with all its members.
+        panel: which rows are the waves of a person, who is then the record, likewise.
 
     Raises:
         SchemaError: a column is public, which shows the number of records, but ``rows`` is not; or
@@ -79,6 +87,7 @@ class Schema:
     unit_of_record: str | None = None
     survey: Survey | None = None
     household: Household | None = None
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
@@ -108,7 +117,7 @@ class Schema:
             )
         self._refuse_told()
         self._check_survey()
-        self._check_household()
+        self._check_unit()
 
     def _refuse_told(self) -> None:
         """Raise SchemaError if public columns tell values of confidential ones, by a rule.
@@ -149,14 +158,17 @@ class Schema:
         if self.rows.number is not None:
             self.survey.check_rows(self.rows.number)
 
-    def _check_household(self) -> None:
-        """Raise SchemaError unless the columns, and all else, fit the declared households."""
+    def _check_unit(self) -> None:
+        """Raise SchemaError unless the columns, and all else, fit records of several rows."""
         expect(self.household, Household | None, "household", "a dpbayes.Household", SchemaError)
-        if self.household is None:
+        expect(self.panel, Panel | None, "panel", "a dpbayes.Panel", SchemaError)
+        if self.household is not None and self.panel is not None:
+            raise SchemaError("[household] and [panel] cannot stand beside each other.")
+        if self.unit is None:
             return
-        if self.household.id not in self.identifiers:
+        if self.unit.id not in self.identifiers:
             raise SchemaError(
-                f"household: column {self.household.id!r} must be declared with "
+                f"{self.unit.table}: column {self.unit.id!r} must be declared with "
                 f'type = "{IDENTIFIER}".'
             )
         public = [column.name for column in self.columns.values() if column.public]
@@ -164,14 +176,19 @@ class Schema:
                   f"the public column {[*public, None][0]!r}": public}  # fmt: skip
         for what, declared in beside.items():
             if declared:
-                raise SchemaError(f"household: {what} cannot stand beside it.")
+                raise SchemaError(f"{self.unit.table}: {what} cannot stand beside it.")
         self.homes.check_rules(self.kept)
+
+    @property
+    def unit(self) -> Unit | None:
+        """The declaration of records of several rows: households, or persons with their waves."""
+        return self.household if self.panel is None else self.panel
 
     @cached_property
     def homes(self) -> Homes:
-        """Places and rules of the declared households; AssertionError if there are none."""
-        assert self.household is not None
-        return Homes(self.household, self.columns)
+        """Places and rules of records of several rows; AssertionError if there are none."""
+        assert self.unit is not None
+        return self.unit.homes(self.columns)
 
     def units(self, rows: pd.DataFrame) -> int:
         """Number of records that rows make up: that of their households, where these are records.
@@ -179,11 +196,11 @@ class Schema:
         Args:
             rows: validated or synthetic rows, with the numbers of households.
         """
-        return len(rows) if self.household is None else int(rows[self.household.id].nunique())
+        return len(rows) if self.unit is None else int(rows[self.unit.id].nunique())
 
     def most_rows(self, units: int) -> int:
         """Largest number of rows that so many records make up: all members of households."""
-        return units if self.household is None else units * self.household.most
+        return units if self.unit is None else units * self.unit.most
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
@@ -191,8 +208,8 @@ class Schema:
 
         Further keys are ``title``, ``publisher``, ``unit_of_record``, ``rows`` (see
         ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``),
-        ``household`` (see ``Household.parse``), ``survey`` (see ``Survey.parse``) and ``model``,
-        which ``Sequence.from_toml`` reads.
+        ``household`` and ``panel`` (see ``Unit.parse``), ``survey`` (see ``Survey.parse``) and
+        ``model``, which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -214,11 +231,12 @@ class Schema:
             cluster = Cluster.parse(cluster, dropped)
         survey = Survey.parse(tree["survey"]) if "survey" in tree else None
         household = Household.parse(tree["household"]) if "household" in tree else None
+        panel = Panel.parse(tree["panel"]) if "panel" in tree else None
         texts = tree.get("rules", ()), tree.get("keep", ())
         titles = {key: tree.get(key) for key in TITLES}
         return cls(
             columns, rows, texts[0], dropped, cluster, texts[1], **titles, survey=survey,
-            household=household,
+            household=household, panel=panel,
         )  # fmt: skip
 
     @classmethod
@@ -249,7 +267,7 @@ class Schema:
         keep = {"keep": list(self.keep)} if self.keep else {}
         titles = {key: words for key in TITLES if (words := getattr(self, key)) is not None}
         survey = {} if self.survey is None else {"survey": self.survey.to_plain()}
-        home = {} if self.household is None else {"household": self.household.to_plain()}
+        home = {} if self.unit is None else {self.unit.table: self.unit.to_plain()}
         return {**titles, **rows, **rules, **keep, **cluster, **home, **survey, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
@@ -268,7 +286,7 @@ class Schema:
 
     def released_columns(self, names: Iterable[str]) -> list[Column]:
         """Columns of released rows, by name: those declared, and the numbers of households."""
-        home = {} if self.household is None else {self.household.id: self.household.numbers}
+        home = {} if self.unit is None else {self.unit.id: self.unit.numbers}
         return [home[name] if name in home else self[name] for name in names]
 
     @cached_property
@@ -338,7 +356,7 @@ class Schema:
         if records.empty and self.rows.public:
             raise DataError(NO_ROWS)
         typed = self.typed(records, show_values=show_values)
-        if self.household is not None:
+        if self.unit is not None:
             self.homes.check(typed)
         return typed
 
@@ -361,7 +379,7 @@ class Schema:
             except Refusal as refusal:
                 raise refusal.behind(1, len(typed)) from None
         self._check_rules(typed)
-        homes = {} if self.household is None else {self.household.id: self.homes.codes(records)}
+        homes = {} if self.unit is None else {self.unit.id: self.homes.codes(records)}
         return pd.DataFrame({**typed, **weights, **homes})
 
     @cached_property
@@ -396,7 +414,7 @@ class Schema:
     @cached_property
     def of_rows(self) -> Schema:
         """Schema of rows by themselves, whatever households they make up."""
-        return self if self.household is None else replace(self, household=None)
+        return self if self.unit is None else replace(self, household=None, panel=None)
 
     def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
         """Raise DataError unless every declared column occurs exactly once."""
@@ -423,7 +441,7 @@ class Schema:
     @property
     def persons(self) -> tuple[Cluster, ...]:
         """The declared cluster or household, and other identifiers, in no more rows than it."""
-        cluster = self.cluster if self.household is None else self.household.cluster
+        cluster = self.cluster if self.unit is None else self.unit.cluster
         if cluster is None:
             return tuple(Cluster(name, 1, declared=False) for name in self.identifiers)
         others = [name for name in self.identifiers if name != cluster.column]
@@ -437,8 +455,8 @@ class Schema:
         """
         for persons in self.persons:
             persons.check(records)
-            if self.household is not None:
-                self.household.check_apart(records, persons)
+            if self.unit is not None:
+                self.unit.check_apart(records, persons)
 
     def _check_rules(self, typed: Mapping[str, pd.Series]) -> None:
         """Raise Refusal if validated values break a rule or an ``only_if``."""
@@ -456,6 +474,14 @@ class Schema:
         counts = {problem: int(bad.sum()) for problem, bad in broken.items() if bad.any()}
         if counts:
             raise Refusal((2,), counts, rows, _broken)
+
+
+def unit_of(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Declaration of records of several rows in a release's settings, with what they are."""
+    for kind in UNITS:
+        if kind.table in settings:
+            return {**settings[kind.table], "noun": kind.noun, "member": kind.member}
+    return None
 
 
 def require_schema(schema: object) -> None:

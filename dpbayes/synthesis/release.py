@@ -178,7 +178,7 @@ class Release:
 
 def released_names(schema: Schema, synthesised: Collection[str]) -> list[str]:
     """Columns of a data set, in order: the numbers of households first, where there are some."""
-    home = [] if schema.household is None else [schema.household.id]
+    home = [] if schema.unit is None else [schema.unit.id]
     return home + [n for n, c in schema.columns.items() if c.public or n in synthesised]
 
 
@@ -205,7 +205,7 @@ def assemble(
         else:
             released[name] = schema[name].released(records[name]).array
     frame = pd.DataFrame(released)
-    if schema.household is not None:
+    if schema.unit is not None:
         return frame
     # The order of rows in the confidential file is not public.
     return frame.iloc[rng.permutation(len(frame))].reset_index(drop=True)

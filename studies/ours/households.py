@@ -8,6 +8,7 @@ noise: for study only.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -187,9 +188,12 @@ def run(
     return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=f"{delta:g}", keep=keep)
 
 
-def table(found: pd.DataFrame) -> pd.DataFrame:
+INDEX = ("n", "epsilon", "delta", "keep")
+
+
+def table(found: pd.DataFrame, index: Sequence[str] = INDEX) -> pd.DataFrame:
     """Coverage, and errors in standard errors of the estimate from the records."""
-    grouped = found.groupby(["n", "epsilon", "delta", "keep", "quantity"], sort=False)
+    grouped = found.groupby([*index, "quantity"], sort=False)
     return pd.DataFrame(
         {
             "coverage": grouped["covered"].mean(),
@@ -202,19 +206,30 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def report(found: pd.DataFrame) -> Report:
-    """Report coverage and bias, a column for each quantity."""
-    coverage = table(found)
-    index = ["n", "epsilon", "delta", "keep"]
+def reported(
+    found: pd.DataFrame, of: str, quantities: Sequence[str], index: Sequence[str]
+) -> Report:
+    """Report coverage and bias, a column for each quantity.
+
+    Args:
+        of: what the population consists of.
+        index: columns of the settings.
+    """
+    coverage = table(found, index)
     parts = []
     for name in ("coverage", "bias"):
-        wide = coverage.pivot(index=index, columns="quantity", values=name)
-        parts.append(f"{name}\n{rounded(wide[list(QUANTITIES)].reset_index(), 2)}")
+        wide = coverage.pivot(index=list(index), columns="quantity", values=name)
+        parts.append(f"{name}\n{rounded(wide[list(quantities)].reset_index(), 2)}")
     text = (
-        "95 % intervals for the population of households; biases in standard errors of the "
-        "records' estimates\n\n" + "\n\n".join(parts)
+        f"95 % intervals for the population of {of}; biases in standard errors of the records' "
+        "estimates\n\n" + "\n\n".join(parts)
     )
     return Report(text, {"coverage": coverage})
+
+
+def report(found: pd.DataFrame) -> Report:
+    """Report coverage and bias of the quantities."""
+    return reported(found, "households", QUANTITIES, INDEX)
 
 
 STUDY = Study(

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, Households, ModelFreeMechanism
+from dpbayes.mechanisms import MECHANISMS, Households, ModelFreeMechanism, Panels
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 from dpbayes.privacy.accounting import stated
-from tests import households
+from tests import households, panels
 
 N = 60
 COLUMNS = {
@@ -28,8 +28,8 @@ def columns(*names, public=True):
 
 
 def records(schema=None):
-    if schema is not None and schema.household is not None:
-        return households.people(N)
+    if schema is not None and schema.unit is not None:
+        return households.people(N) if schema.panel is None else panels.waves(N)
     rng = np.random.default_rng(5)
     return pd.DataFrame(
         {
@@ -44,7 +44,7 @@ def records(schema=None):
 ALL = columns("sex", "kids", "income")
 BARE = columns("sex", "kids", "income", public=False)
 SEX = columns("sex", public=False)
-HOMES = households.schema(rows="public")
+HOMES, WAVES = households.schema(rows="public"), panels.schema(rows="public")
 PURE = [
     (dpb.Laplace(1.0, bins="log"), ALL),
     (dpb.Laplace(1.0, out_of_range="truncate"), SEX),
@@ -60,6 +60,7 @@ PURE = [
     (dpb.Marginals(1.0, "substitution", delta=1e-2), ALL),
     (Households(1.0), HOMES),
     (Households(1.0, "substitution", draw="posterior", delta=1e-3), HOMES),
+    (Panels(1.0), WAVES),
     (dpb.Pegs(40.0, bins=3), ALL),
     (dpb.Pegs(0.5, of="record", records=N, bins=3, keys="schema", block=7), BARE),
     (dpb.Pegs(20.0, keys={"sex": ["region"]}), columns("sex")),
@@ -118,7 +119,7 @@ def check_release(fit, schema, seed):
     claim = release.guarantee
     assert len(release.datasets) == 4
     original = schema.validate(records(schema))
-    home = [] if schema.household is None else [schema.household.id]
+    home = [] if schema.unit is None else [schema.unit.id]
     for data in release.datasets:
         assert list(data.columns) == [*home, *schema.columns]
         assert schema.units(data) == N

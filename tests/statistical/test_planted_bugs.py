@@ -18,9 +18,9 @@ import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.evaluate import audit as auditing
 from dpbayes.evaluate.exact import NEIGHBOURS, UNSEEN, audit_exact, share
-from dpbayes.mechanisms import MECHANISMS, Households
+from dpbayes.mechanisms import MECHANISMS, Households, Panels
 from dpbayes.privacy.guarantee import ADJACENCIES
-from tests import households
+from tests import households, panels
 from tests.statistical import plants
 
 pytestmark = pytest.mark.statistical
@@ -134,6 +134,7 @@ DIVIDED = table(60, 60, days=({"type": "count", "upper": 5000}, 4650), ill=(ILL,
 # Columns of which two follow from the first, in an order that few groups cannot keep.
 KEPT_OF_MEMBERS = ["child.hours ~ child.age + head.hours"]
 HOMES = households.schema(rows=40), households.with_all_places(39)
+PANEL = panels.schema(rows=40), panels.waves(40)
 MIXED = table(1000, 1000, **{name: ({"type": "count", "upper": 40}, 0) for name in "abc"})
 MIXED[1]["a"] = np.arange(1000) % 41
 MIXED[1]["b"], MIXED[1]["c"] = 7 * MIXED[1]["a"] % 41, 16 * MIXED[1]["a"] % 41
@@ -277,6 +278,9 @@ OF_TABLES = {
     "members who each count as one household": TableBug(
         "two children move a table by 2", plants.whole_members, Households(1), HOMES
     ),
+    "waves that each count as one person": TableBug(
+        "five later waves move a table by 5", plants.whole_members, Panels(1), PANEL
+    ),
     "children who each have a whole product": TableBug(
         "two children move a sum by 2", plants.whole_products,
         Households(1, keep=KEPT_OF_MEMBERS), HOMES
@@ -324,6 +328,7 @@ SHORT = {
     "marginal-bootstrap": (dpb.MarginalBootstrap(1), ONE),
     "households": (Households(1), HOMES),
     "households, δ": (Households(1, delta=1e-3), HOMES),
+    "panels": (Panels(1), PANEL),
 }
 
 
@@ -548,6 +553,7 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
     "households": (Households, "households", {}),
     "households, keep": (Households, "households", {"keep": KEPT_OF_MEMBERS, "delta": 1e-3}),
+    "panels": (Panels, "panel", {}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (
         dpb.Modips, ["ill"], {"model": "bernoulli", "out_of_range": "truncate"}),
@@ -574,6 +580,9 @@ def random_table(columns, rng):
     if columns == "households":
         rows = [6, 50, {"noisy": 0.1}][rng.integers(3)]
         return households.schema(rows=rows), households.people(int(rng.integers(1, 41)), rng)
+    if columns == "panel":
+        rows = [6, 50, {"noisy": 0.1}][rng.integers(3)]
+        return panels.schema(rows=rows), panels.waves(int(rng.integers(1, 41)), rng)
     if isinstance(columns, str):
         every = columns.split()
         some = rng.permutation(every)[: rng.integers(1, len(every) + 1)].tolist()

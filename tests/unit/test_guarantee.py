@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, Households, PosteriorMechanism, get_mechanism
+from dpbayes.mechanisms import (
+    MECHANISMS,
+    Households,
+    Panels,
+    PosteriorMechanism,
+    get_mechanism,
+)
 from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, stated, total, zcdp_epsilon
 from dpbayes.privacy.guarantee import (
@@ -25,7 +31,7 @@ SET = (
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
     dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
     dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Marginals(5), Households(5),
-    dpb.Score(5),
+    Panels(5), dpb.Score(5),
 )  # fmt: skip
 ALL = [mechanism.protecting("add-remove") for mechanism in SET]
 
@@ -41,7 +47,7 @@ def test_which_mechanisms_are_strict():
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
         "beta-binomial-mr", "modips", "modips-choice", "pegs", "pegs-rs", "pmi",
-        "marginal-bootstrap", "marginals", "households", "score",
+        "marginal-bootstrap", "marginals", "households", "panels", "score",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]

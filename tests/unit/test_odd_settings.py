@@ -9,7 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import DpbayesError, GuaranteeError
 from dpbayes.mechanisms import MECHANISMS
-from tests import households
+from tests import households, panels
 
 ODD = [
     math.nan, math.inf, -math.inf, "no", "", [], {}, (), None, True, False, 0, 1, -1, 0.5, 1e308,
@@ -31,8 +31,9 @@ LEVELS = {"g": {"type": "categorical", "levels": ["a", "b", "c"]}, "b": {"type":
 def setting(name):
     """A schema and a model that the mechanism takes."""
     columns, model = PAIR, None
-    if MECHANISMS[name].of_households:
-        return households.schema(rows=50), None
+    if MECHANISMS[name].units:
+        made = {"households": households, "panels": panels}[name]
+        return made.schema(rows=50), None
     if name.startswith("beta-binomial"):
         columns = {"b": PAIR["b"]}
     elif name == "beta-divergence":

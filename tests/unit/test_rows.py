@@ -99,7 +99,7 @@ def prepared(case, rows, records):
 
 def test_every_mechanism_model_and_draw_is_covered():
     kinds = {k: kind for k, kind in MECHANISMS.items() if issubclass(kind, ModelFreeMechanism)}
-    pure = {name for name, kind in kinds.items() if not kind.of_households}  # test_households.py
+    pure = {name for name, kind in kinds.items() if not kind.units}  # test_households.py
     assert {m.name for m, _ in CASES} == pure
     modips = [m for m, _ in CASES if m.name == "modips"]
     assert {m.model.name for m in modips} == set(MODELS)

@@ -8,7 +8,6 @@ that weigh at most 1 together in each household.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from dpbayes.formula.tree import Parsed
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.structure import computed_by
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes
+from dpbayes.schema.homes import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes
 from dpbayes.schema.rules import Rule
 
 MOST_COMPOSITIONS = 1000  # levels of an unordered column
@@ -50,6 +49,7 @@ class ColumnBlock:
         several: a household may have several rows, so that each weighs less.
         asked: pairs of columns that may have tables.
         kept: regressions that its rows preserve.
+        several_pairs: pair tables that its part of the budget pays for, by hidden column.
     """
 
     places: tuple[int, ...]
@@ -59,6 +59,7 @@ class ColumnBlock:
     schema: Schema
     asked: tuple[tuple[str, str], ...]
     kept: tuple[Analysis, ...] = ()
+    several_pairs: int = SEVERAL
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ class ColumnBlock:
         if not self.asked:
             return WHOLE
         hidden = len(self.hidden)
-        return min(len(self.asked), SEVERAL * hidden + 1) + MARGIN * hidden
+        return min(len(self.asked), self.several_pairs * hidden + 1) + MARGIN * hidden
 
 
 class Layout:
@@ -95,31 +96,48 @@ class Layout:
     def __init__(self, schema: Schema, keep: Sequence[str] = ()) -> None:
         self.schema, self.homes = schema, schema.homes
         self.keep = tuple(dict.fromkeys((*schema.keep, *keep)))
-        kept = [kept_by(self.homes, text) for text in self.keep]
-        self._kept = [((place, plain), parse(plain)) for place, plain in kept]
+        self._kept = [
+            ((place, plain), parse(plain))
+            for places, plain in map(self.kept_by, self.keep)
+            for place in places
+        ]
         self.compositions = _compositions(self.homes)
-        groups = [_family(counts, self.homes.once) for counts in self.compositions.tolist()]
+        groups = [self._family_of(counts) for counts in self.compositions.tolist()]
         named = sorted(set(groups))
         self.families: Ints = np.array([named.index(group) for group in groups], dtype=np.int64)
-        self._family = _levels(FAMILY, len(named))
+        self._family = self._levels(FAMILY, len(named))
         self.blocks = tuple(self._blocks())
 
-    @property
-    def _order(self) -> str:
-        return self.homes.household.order
+    def _family_of(self, counts: Sequence[int]) -> tuple[int, ...]:
+        """Coarse type of a household: who is there, and how many of the first repeated place."""
+        once = self.homes.once
+        repeated = counts[once - 1 :]
+        few = min(repeated[0], KIDS) if repeated else 0
+        return (*counts[: once - 1], few, int(any(repeated[1:])))
+
+    def _levels(self, name: str, count: int) -> Column:
+        return Column(name, "categorical", levels=tuple(str(k) for k in range(count)))
+
+    def _distance(self, column: Column, *, sign: bool) -> Column:
+        """Column of the distance of two values of a column; of either sign, or at or above 0."""
+        assert column.upper is not None
+        assert column.lower is not None
+        width = float(column.upper - column.lower)
+        digits = 0 if column.whole else column.decimals
+        return Column(GAP, "continuous", lower=-width if sign else 0.0, upper=width, digits=digits)
 
     def _blocks(self) -> Iterator[ColumnBlock]:
-        composition = _levels(COMPOSITION, len(self.compositions))
+        composition = self._levels(COMPOSITION, len(self.compositions))
         yield ColumnBlock((0,), "all", False, (), Schema({COMPOSITION: composition}), ())
         homes, head = self.homes, self.homes.places[0]
         columns = {**homes.shared, **homes.own}
         pairs = [(FAMILY, name) for name in columns]
         pairs += itertools.combinations(columns, 2)
         yield self._block((0,), "all", columns.values(), pairs)
-        others = [column for name, column in homes.own.items() if name != self._order]
+        others = [column for name, column in homes.own.items() if name != self.homes.order]
         for place in range(1, len(homes.places)):
-            anchor = f"{head}.{self._order}"
-            if homes.household.role is None and place > 1:
+            anchor = f"{head}.{self.homes.order}"
+            if homes.role is None and place > 1:
                 yield self._ordering((place,), "each", BEFORE)
             elif place < homes.once:
                 yield self._ordering((place,), "all", anchor)
@@ -138,7 +156,7 @@ class Layout:
     def _relations(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
         """Pairs of a member's columns with the order, with the head's same column, and together."""
         names, head = [column.name for column in columns], self.homes.places[0]
-        pairs = [(self._order, name) for name in names]
+        pairs = [(self.homes.order, name) for name in names]
         pairs += [(f"{head}.{name}", name) for name in names]
         return pairs + list(itertools.combinations(names, 2))
 
@@ -148,11 +166,11 @@ class Layout:
         It is drawn as a distance from the anchor; for the first of several members, whose own
         values say more than how far they are from the head's, as it is.
         """
-        column, rules = self.homes.own[self._order], []
+        column, rules = self.homes.own[self.homes.order], []
         drawn = column
         if turn != "first":
             rules = [f"`{column.name}` == `{anchor}` - `{GAP}`"]
-            drawn = _distance(column, sign=turn == "all" and self.homes.household.role is not None)
+            drawn = self._distance(column, sign=turn == "all" and self.homes.role is not None)
         pairs = [(anchor, drawn.name), (FAMILY, drawn.name)]
         columns = [drawn] if drawn is column else [drawn, column]
         return self._block(places, turn, columns, pairs, rules)
@@ -206,23 +224,23 @@ class Layout:
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         """All columns that may be given to members of these places, by their names there."""
-        homes, order = self.homes, self.homes.own[self._order]
+        homes, order = self.homes, self.homes.own[self.homes.order]
         head = homes.places[0]
         known = {**homes.shared, **homes.own}
         known |= {f"{head}.{name}": column for name, column in homes.own.items()}
         known |= {BEFORE: order, GAP: order, FAMILY: self._family}
-        if homes.household.role is not None:
-            known[homes.household.role] = self.schema[homes.household.role]
+        if homes.role is not None:
+            known[homes.role] = self.schema[homes.role]
         if len(places) > 1:
-            known[PLACE] = _levels(PLACE, len(places))
+            known[PLACE] = self._levels(PLACE, len(places))
         return known
 
     def _rules_of(self, places: tuple[int, ...], hidden: set[str]) -> Iterator[str]:
         """Yield the rules that the last column drawn in this block completes."""
         homes = self.homes
-        role, others = homes.household.role, max(places) > 0
+        role, others = homes.role, max(places) > 0
         drawn = hidden | set(homes.shared) | ({role} if role is not None else set())
-        drawn |= {self._order} if others else set()
+        drawn |= {self.homes.order} if others else set()
         fresh = hidden - set(homes.shared) if others else hidden
         for kept in self.schema.kept:
             if set(kept.names) & fresh and set(kept.names) <= drawn:
@@ -230,68 +248,51 @@ class Layout:
         for place, rule in homes.rules:
             if place not in places:
                 continue
-            prefix = f"{homes.places[place]}."
-            own = {name.removeprefix(prefix) for name in rule.names if name.startswith(prefix)}
+            own = homes.own_in(place, rule)
             if own & fresh and own <= drawn:
                 text = homes.rule_of(place, rule)
                 if len(places) > 1:
                     text = f"`{PLACE}` != '{places.index(place)}' or ({text})"
                 yield text
 
+    def kept_by(self, text: str) -> tuple[tuple[int, ...], str]:
+        """Places whose members a regression is of, and its text with their columns' plain names.
 
-def kept_by(homes: Homes, text: str) -> tuple[int, str]:
-    """Place whose members a regression is of, and its text with their columns' plain names.
-
-    Raises:
-        SchemaError: the text is no formula of one place's members, the head and the household.
-    """
-    where, written = f"keep {quoted(text)}", homes.quoted(text)
-    parsed = parse(written)
-    outcome = columns_used(where, [(parsed.outcome,)])
-    places = {f"{p}.{name}": k for k, p in enumerate(homes.places) for name in homes.own}
-    every, head, about = [*homes.shared, *places], homes.places[0], set()
-    for name in (*outcome, *columns_used(where, parsed.terms)):
-        if name not in every:
-            hint = f" (write {head}.{name})" if name in homes.own else did_you_mean(name, every)
+        Raises:
+            SchemaError: the text is no formula of one place's members, the head and the household.
+        """
+        homes = self.homes
+        where, written = f"keep {quoted(text)}", homes.quoted(text)
+        parsed = parse(written)
+        outcome = columns_used(where, [(parsed.outcome,)])
+        places = {f"{p}.{name}": k for k, p in enumerate(homes.places) for name in homes.own}
+        every, head, about = [*homes.shared, *places], homes.places[0], set()
+        for name in (*outcome, *columns_used(where, parsed.terms)):
+            if name not in every:
+                hint = did_you_mean(name, every)
+                hint = f" (write {head}.{name})" if name in homes.own else hint
+                raise SchemaError(
+                    f"{where}: {name!r} is no column of the household, and none of a member, "
+                    f"written as ROLE.COLUMN{hint}."
+                )
+            if name not in homes.shared:
+                about.add(places[name])
+        place = max(about, default=0)
+        if len(about - {0}) > 1:
             raise SchemaError(
-                f"{where}: {name!r} is no column of the household, and none of a member, written "
-                f"as ROLE.COLUMN{hint}."
+                f"{where}: a regression is of the head, or of members of one other role beside it."
             )
-        if name not in homes.shared:
-            about.add(places[name])
-    place = max(about, default=0)
-    if len(about - {0}) > 1:
-        raise SchemaError(
-            f"{where}: a regression is of the head, or of members of one other role beside it."
-        )
-    if place and (not outcome or places.get(outcome[0]) != place):
-        raise SchemaError(
-            f"{where}: the outcome must be a column of {homes.places[place]!r}, whose members are "
-            "drawn after the head and the household."
-        )
-    if place and outcome[0] == f"{homes.places[place]}.{homes.household.order}":
-        raise SchemaError(
-            f"{where}: {outcome[0]!r} puts members in order, and is drawn before their other "
-            "columns. Take another outcome."
-        )
-    return place, written.replace(f"`{homes.places[place]}.", "`")
-
-
-def layout_of(schema: Schema, keep: Sequence[str] = ()) -> Layout:
-    """The layout of a schema's households, made once for each schema."""
-    made = _made(schema.homes, tuple(keep))
-    if not made:
-        made.append(Layout(schema, keep))
-    return made[0]
-
-
-@functools.lru_cache(maxsize=8)
-def _made(homes: Homes, keep: tuple[str, ...]) -> list[Layout]:
-    return []
-
-
-def _levels(name: str, count: int) -> Column:
-    return Column(name, "categorical", levels=tuple(str(k) for k in range(count)))
+        if place and (not outcome or places.get(outcome[0]) != place):
+            raise SchemaError(
+                f"{where}: the outcome must be a column of {homes.places[place]!r}, whose members "
+                "are drawn after the head and the household."
+            )
+        if place and outcome[0] == f"{homes.places[place]}.{homes.order}":
+            raise SchemaError(
+                f"{where}: {outcome[0]!r} puts members in order, and is drawn before their other "
+                "columns. Take another outcome."
+            )
+        return (place,), written.replace(f"`{homes.places[place]}.", "`")
 
 
 def as_given(column: Column, name: str) -> Column:
@@ -313,18 +314,9 @@ def _without_definitions(
             yield text
 
 
-def _distance(column: Column, *, sign: bool) -> Column:
-    """Column of the distance of two values of a column; of either sign, or at or above 0."""
-    assert column.upper is not None
-    assert column.lower is not None
-    width = float(column.upper - column.lower)
-    digits = 0 if column.whole else column.decimals
-    return Column(GAP, "continuous", lower=-width if sign else 0.0, upper=width, digits=digits)
-
-
 def _compositions(homes: Homes) -> Ints:
     """All numbers of members by place beside the head, shape (C, places - 1)."""
-    others, most = len(homes.places) - 1, homes.household.most - 1
+    others, most = len(homes.places) - 1, homes.unit.most - 1
     repeated = len(homes.places) - homes.once
     count = sum(
         math.comb(homes.once - 1, once) * math.comb(most - once + repeated, repeated)
@@ -337,13 +329,6 @@ def _compositions(homes: Homes) -> Ints:
         )
     ranges = [range(2 if k + 1 < homes.once else most + 1) for k in range(others)]
     counts = [c for c in itertools.product(*ranges) if sum(c) <= most]
-    if homes.household.role is None:  # places follow each other
+    if homes.role is None:  # places follow each other
         counts = [c for c in counts if all(a or not b for a, b in itertools.pairwise(c))]
     return np.array(counts, dtype=np.int64).reshape(len(counts), others)
-
-
-def _family(counts: Sequence[int], once: int) -> tuple[int, ...]:
-    """Coarse type of a household: who is there, and how many of the first repeated place."""
-    repeated = counts[once - 1 :]
-    few = min(repeated[0], KIDS) if repeated else 0
-    return (*counts[: once - 1], few, int(any(repeated[1:])))

@@ -18,7 +18,8 @@ from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
-from dpbayes.mechanisms.households.layout import ColumnBlock, Layout, layout_of
+from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
+from dpbayes.mechanisms.households.layouts import layout_of
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
 from dpbayes.mechanisms.marginals.bins import auto_bins
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
@@ -35,8 +36,10 @@ from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
-from dpbayes.schema.households import COMPOSITION, Members
+from dpbayes.schema.homes import COMPOSITION, Members
+from dpbayes.schema.households import Household
 from dpbayes.schema.rules import Values, values_of
+from dpbayes.schema.units import Unit
 from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
@@ -90,7 +93,8 @@ class Households(NoisyTablesMechanism):
     delta: float = 0.0
     keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
-    of_households: ClassVar[bool] = True
+    units: ClassVar[tuple[type[Unit], ...]] = (Household,)
+    together: ClassVar[str] = TOGETHER
     name: ClassVar[str] = "households"
     summary: ClassVar[str] = "households with members, from noisy tables; strict ε-DP by household"
 
@@ -120,25 +124,24 @@ class Households(NoisyTablesMechanism):
             moments = scores + sum(shares.kept)
             claim = self._claim(concentrated_loss(rho, self.neighbours, moments))
             claim = replace(claim, delta=self.delta)
-        assert schema.household is not None
-        home = schema.household
-        return replace(claim, unit="household", members=home.most, by=home.id)
+        assert schema.unit is not None
+        home = schema.unit
+        return replace(claim, unit=home.noun, members=home.most, by=home.id)
 
     def check_columns(self, schema: Schema) -> None:
-        if schema.household is None:
+        if not isinstance(schema.unit, self.units):
             raise SchemaError(
-                "mechanism 'households' needs a table [household] in the schema, that says which "
-                "rows belong together."
+                f"mechanism {self.name!r} needs a table [{self.units[0].table}] in the schema, "
+                "that says which rows belong together."
             )
         schema.confidential()
         of_nobody(schema, self.keep)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        assert schema.household is not None
-        problem = TOGETHER.format(order=schema.household.order)
+        problem = self.together.format(order=schema.homes.order)
         remedy = "Look at it in the report, or beforehand on earlier records (`plan`)."
         if not self.layout(schema).keep:
-            remedy += " A regression between members in `keep` has sums of its own."
+            remedy += " A regression between them in `keep` has sums of its own."
         if not self.delta:
             remedy += " With a δ, such as 1e-6, the noise of so many tables is far smaller."
         return Forecast({}, (ForecastWarning(problem, remedy),))
@@ -244,8 +247,8 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         self.layout = mechanism.layout(schema)
         self.rho = mechanism.rho(self.layout)
         spent = {} if self.rho is None else {"rho": self.rho}
-        assert schema.household is not None
-        asked = {"household": schema.household.to_plain(), "keep": list(self.layout.keep)}
+        assert schema.unit is not None
+        asked = {schema.unit.table: schema.unit.to_plain(), "keep": list(self.layout.keep)}
         super().__init__(mechanism, schema, {**asked, **spent})
         weight = rows * mechanism.epsilon
         self.blocks = [BlockAxes(block, weight) for block in self.layout.blocks]
@@ -311,13 +314,14 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         return of_nobody(self._schema, self.mechanism.keep)
 
     def _frame(self, members: Members, rng: np.random.Generator) -> pd.DataFrame:
-        """Rows of members, household by household, in random order."""
-        homes = self.layout.homes
+        """Rows of members, household by household: in random order, or one after the other."""
+        homes, count = self.layout.homes, len(members.home)
         numbers = rng.permutation(members.count) + 1
-        rows = np.lexsort((rng.random(len(members.home)), numbers[members.home]))
-        frame: dict[str, Any] = {homes.household.id: numbers[members.home][rows]}
+        inside = np.arange(count) if homes.chain else rng.random(count)
+        rows = np.lexsort((inside, numbers[members.home]))
+        frame: dict[str, Any] = {homes.unit.id: numbers[members.home][rows]}
         for name, column in self._schema.columns.items():
-            if name == homes.household.role:
+            if name == homes.role:
                 levels = {str(level): level for level in column.levels}  # as they are declared
                 roles = np.array([levels[place] for place in homes.places], dtype=object)
                 frame[name] = roles[members.place[rows]]
@@ -347,8 +351,8 @@ def _of_nobody(plain: str, keep: tuple[str, ...]) -> Members:
     )
     if dead.all():
         raise SchemaError(
-            "no household was found that keeps the rules of the schema, within and between "
-            "members: they may exclude every one."
+            f"no {schema.homes.unit.noun} was found that keeps the rules of the schema, within and "
+            f"between {schema.homes.unit.member}s: they may exclude every one."
         )
     return chosen(members, np.flatnonzero(~dead))
 

@@ -13,7 +13,8 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
 from dpbayes.mechanisms.marginals.analyses import Analysis
-from dpbayes.schema.households import BEFORE, COMPOSITION, FAMILY, GAP, PLACE, Homes, Members
+from dpbayes.schema.homes import BEFORE, COMPOSITION, FAMILY, GAP, LEFT, PLACE, Homes, Members
+from dpbayes.schema.panels import MEAN
 from dpbayes.schema.rules import Values
 
 
@@ -79,7 +80,7 @@ def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, na
         return members.members[name][index]
     if name in homes.shared:
         return members.households[name][home]
-    if name == homes.household.role:
+    if name == homes.role:
         levels = [str(level) for level in layout.schema[name].levels]
         codes = np.array([levels.index(place) for place in homes.places], dtype=float)
         return np.asarray(codes[members.place[index]])
@@ -89,21 +90,19 @@ def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, na
         composition = composition_of(layout, members)
         numbers = composition if name == COMPOSITION else layout.families[composition]
         return np.asarray(numbers[home], dtype=float)
-    order = members.members[homes.household.order]
+    if name == LEFT:
+        return members.left[index].astype(float)
+    order = members.members[homes.order]
     if name == BEFORE:
         return order[np.maximum(index - 1, 0)]
+    before, head = np.maximum(index - 1, 0), members.heads[home]
     if name == GAP:
-        before = index - 1 if block.turn in ("later", "each") else _heads(members)[home]
-        return np.asarray(order[before] - order[index])
-    return members.members[name.removeprefix(f"{homes.places[0]}.")][_heads(members)[home]]
-
-
-def _heads(members: Members) -> Ints:
-    """Number of the head of each household, shape (households,)."""
-    heads = np.zeros(members.count, dtype=np.int64)
-    rows = np.flatnonzero(members.place == 0)
-    heads[members.home[rows]] = rows
-    return heads
+        apart = order[before if block.turn in ("later", "each") else head] - order[index]
+        return -apart if homes.chain else apart
+    if homes.chain and name.startswith(f"{MEAN}."):
+        return members.mean_before(name.removeprefix(f"{MEAN}."))[index]
+    plain = name.removeprefix(f"{homes.prefixes[0]}.")
+    return members.members[plain][before if homes.chain else head]
 
 
 def composition_of(layout: Layout, members: Members) -> Ints:

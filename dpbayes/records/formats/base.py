@@ -105,7 +105,7 @@ def _not_written(frame: pd.DataFrame, schema: Schema) -> bytes:
 
 def _made_up(schema: Schema) -> pd.DataFrame:
     """A data set of public constants, with every level and, where there may be, a missing value."""
-    names = [*([] if schema.household is None else [schema.household.id]), *schema.columns]
+    names = [*([] if schema.unit is None else [schema.unit.id]), *schema.columns]
     columns = schema.released_columns(names)
     rows = 2 + max(len(column.levels) for column in columns)
     data = {}

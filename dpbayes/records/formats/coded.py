@@ -75,7 +75,7 @@ def check_spss(schema: Schema) -> None:
 
 def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], bytes]) -> None:
     """Raise OutputError unless a row of public constants can be written: then any data set can."""
-    home = [] if schema.household is None else [schema.household.numbers]
+    home = [] if schema.unit is None else [schema.unit.numbers]
     for column in (*home, *schema.columns.values()):
         if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
             raise OutputError(

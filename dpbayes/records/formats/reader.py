@@ -194,7 +194,7 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
     """
     if schema is None or not set(schema.read) <= set(names):
         return
-    home = None if schema.household is None else schema.household.id
+    home = None if schema.unit is None else schema.unit.id
     dropped = [repr(name) for name in names if name in schema.identifiers and name != home]
     if dropped:
         say(f"Identifiers, dropped: {listed(dropped, MOST_NAMES)}.")

@@ -1,0 +1,48 @@
+"""Panels from noisy tables: persons with their waves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpbayes.mechanisms.households.mechanism import Households
+from dpbayes.schema.panels import Panel
+from dpbayes.schema.units import Unit
+
+CHAINED = (
+    "Of what ties the waves of a person together, tables have each column beside the same column "
+    "of the wave before, and beside its mean over all waves before; and some pairs with another "
+    "column of the wave before or one that does not change. What else a wave has in common with "
+    "earlier ones is kept only as far as it follows from these."
+)
+
+
+@dataclass(frozen=True)
+class Panels(Households):
+    """Whole persons with their waves: noisy tables of waves beside the ones before, and a model.
+
+    Persons are drawn from the start: how many waves there are, the first wave with what does not
+    change, the times of later waves, and each later wave given the one before. It is the machinery
+    of ``Households``, with a person for a household: later waves weigh at most 1 together, so that
+    noise does not grow with their number. Only counting spends epsilon: any number of data sets
+    costs the same.
+
+    Sensitivity, guarantee: as for ``Households``, for a person with all waves.
+
+    Attributes:
+        epsilon, adjacency: as in ``ModelFreeMechanism``, for a person.
+        delta: the delta of (epsilon, delta)-DP, as in ``Marginals``.
+        draw: as in ``Marginals``.
+        keep: none: regressions are not preserved.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> from dpbayes.mechanisms import Panels
+        >>> Panels(epsilon=1).draw
+        'auto'
+    """
+
+    units: ClassVar[tuple[type[Unit], ...]] = (Panel,)
+    together: ClassVar[str] = CHAINED
+    name: ClassVar[str] = "panels"
+    summary: ClassVar[str] = "persons with several waves, from noisy tables; strict ε-DP by person"

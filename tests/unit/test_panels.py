@@ -1,0 +1,283 @@
+"""Panels: what is declared, what is checked, and what is drawn."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.evaluate.candidates import neighbours
+from dpbayes.evaluate.exact import audit_exact
+from dpbayes.evaluate.members import between_members, joined
+from dpbayes.mechanisms import Panels
+from dpbayes.mechanisms.households.layouts import layout_of
+from dpbayes.mechanisms.households.rows import rows_of
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import public_page
+from dpbayes.publication.output import Work
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.formats.catalog import WRITTEN
+from tests.panels import NAMES, TREE, schema, waves
+
+COLUMNS = TREE["columns"]
+
+
+def changed(**changes):
+    return {"panel": {**TREE["panel"], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"panel": {"id": "nr", "most": 6}}, "must name the identifier, the most waves and the"),
+        (changed(extra=1), "panel = .* must name"),
+        (changed(most=1), "most = 1 must be a whole number from 2 to 30"),
+        (changed(id="sex"), "'sex' must be declared with type = \"identifier\""),
+        (changed(time="years"), "time names 'years', which is not declared .did you mean 'year'"),
+        (changed(time="member"), "time = 'member' must be a continuous column or a count"),
+        (changed(time="wage"), "in which no value is missing"),
+        (changed(time=["year"]), "panel: time"),
+        (changed(columns=["year"]), "'year' differs by wave"),
+        (changed(columns="sex"), "panel: columns"),
+        (changed(rules=["school > 3"]), "must be about a wave and the one before"),
+        (changed(rules=["before.school > 3"]), "must be about a wave and the one before"),
+        (changed(rules=["school >= before.schol"]), "is not declared"),
+        ({"cluster": {"column": "nr", "most": 5}}, "cluster cannot stand beside it"),
+        ({"household": {"id": "nr", "most": 5, "order": "year"}}, "beside each other"),
+        ({"keep": ["wage ~ before.wage"]}, "mechanism 'panels' keeps no regressions"),
+        ({"columns": {**COLUMNS, "before.x": COLUMNS["sex"]}}, "rename the column 'before.x'"),
+        ({"columns": {**COLUMNS, "(left)": COLUMNS["sex"]}}, "rename the column '.left.'"),
+    ],
+)
+def test_declarations_that_are_refused(changes, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Synthesizer(schema(**changes), Panels(1.0))
+
+
+def test_a_schema_file_is_read_back(tmp_path):
+    schema().to_toml(tmp_path / "schema.toml")
+    assert dpb.Schema.from_toml(tmp_path / "schema.toml") == schema()
+
+
+def test_other_mechanisms_say_what_to_take():
+    with pytest.raises(
+        dpb.SchemaError, match=r"\[panel\]. Take mechanism panels; or .*\[cluster\]"
+    ):
+        dpb.Synthesizer(schema(), dpb.Marginals(1.0))
+    with pytest.raises(dpb.SchemaError, match=r"'panels' needs a table \[panel\]"):
+        dpb.Synthesizer(dpb.Schema.from_dict({"columns": {"x": COLUMNS["sex"]}}), Panels(1.0))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: pd.concat([t, t.iloc[:1]]), "1 persons have several waves of one 'year'"),
+        (lambda t: t.assign(sex=["f", *t["sex"].iloc[1:-1], "m"]), "waves that differ in 'sex'"),
+        (lambda t: t.assign(school=8 + t["year"] % 2), "break the rule .*before.school"),
+        (lambda t: t.assign(nr="p1"), "more than the declared 6 records"),
+    ],
+)
+def test_records_that_are_no_such_persons(edit, message):
+    table = edit(waves(40).sort_values("nr"))
+    with pytest.raises(dpb.DataError, match=message):
+        schema().validate(table.reset_index(drop=True))
+
+
+def test_values_of_a_wave_and_those_before_by_hand():
+    """Of one person with three waves, of which the second has no wage."""
+    rows = [("a", "f", year, 10, "no", wage) for year, wage in ((2012, 7), (2010, 4), (2011, None))]
+    declared = schema()
+    members = declared.homes.of(declared.validate(pd.DataFrame(rows, columns=NAMES)))
+    layout = layout_of(declared)
+    first, times, later = layout.blocks[1:]
+    assert rows_of(layout, first, members).values["year"].tolist() == [2010]
+    assert rows_of(layout, first, members).values["(family)"].tolist() == [2]
+    read = rows_of(layout, times, members)
+    assert read.values["(distance)"].tolist() == [1, 1]
+    assert read.values["(left)"].tolist() == [1, 0]
+    assert read.weights.tolist() == [0.5, 0.5]
+    values = rows_of(layout, later, members).values
+    np.testing.assert_array_equal(values["before.wage"], [4, np.nan])
+    np.testing.assert_array_equal(values["mean.wage"], [4, 4])
+    np.testing.assert_array_equal(values["wage"], [np.nan, 7])
+
+
+def test_waves_of_a_person_weigh_at_most_one_in_every_block():
+    declared = schema()
+    members = declared.homes.of(declared.validate(waves(200)))
+    layout = layout_of(declared)
+    for block in layout.blocks:
+        rows = rows_of(layout, block, members)
+        sums = np.bincount(members.home[rows.index], rows.weights, minlength=members.count)
+        assert sums.max() <= 1 + 1e-12
+        assert len(rows.index) > 0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("time", ["count", "continuous"])
+def test_synthetic_persons_keep_all_rules(delta, time):
+    declared = schema()
+    table = waves(150)
+    if time == "continuous":
+        year = {"type": "continuous", "lower": 2010, "upper": 2016}
+        declared = schema(columns={**COLUMNS, "year": year})
+        table["year"] = table["year"] + np.random.default_rng(1).random(len(table))
+    fit = dpb.Synthesizer(declared, Panels(2.0, delta=delta)).fit(table)
+    release = fit.sample(2, seed=1)
+    for data in release.datasets:
+        declared.check_identifiers(data)
+        declared.validate(data)  # waves, rules, and rules between them
+        assert data["nr"].ne(data["nr"].shift()).sum() == fit.task.rows  # together
+        assert data.sort_values(["nr", "year"], kind="stable").index.is_monotonic_increasing
+    assert release.guarantee.lines()[0] == (
+        f"ε = 2 when one person with up to 6 waves is added or removed (δ = {delta:g})."
+    )
+    assert "for one wave it is" in release.guarantee.lines()[1]
+
+
+@pytest.mark.parametrize("columns", [["nr", "year"], ["nr", "year", "sex"], ["nr", "year", "wage"]])
+def test_few_columns(columns):
+    tree = {n: COLUMNS[n] for n in columns}
+    panel = {"id": "nr", "most": 6, "time": "year", "columns": [n for n in columns if n == "sex"]}
+    declared = schema(panel=panel, columns=tree, rules=[])
+    data = dpb.Synthesizer(declared, Panels(2.0)).fit(waves(100)[columns]).sample(1, seed=1)
+    declared.validate(data.datasets[0])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_persons(count):
+    table = waves(2)
+    table = table[table["nr"].isin([f"p{number}" for number in range(count)])]
+    fit = dpb.Synthesizer(schema(rows=50), Panels(1.0)).fit(table)
+    assert schema().units(fit.sample(1, seed=1).datasets[0]) == 50
+
+
+def test_a_release_is_the_same_whatever_the_order_of_rows_and_names():
+    def drawn(table):
+        synthesizer = dpb.Synthesizer(
+            schema(rows=100), Panels(1.0), settings=dpb.SamplerSettings(seed=3)
+        )
+        return synthesizer.fit(table).sample(1, seed=3).datasets[0]
+
+    table = waves(100)
+    other = table.sample(frac=1, random_state=1).assign(nr=lambda t: "x" + t["nr"])
+    pd.testing.assert_frame_equal(drawn(table), drawn(other))
+
+
+def test_what_waves_have_in_common_is_kept_at_a_large_epsilon():
+    """At ε = 50 persons keep their level of wages: a chain that forgets has powers of lag 1."""
+    declared = schema(rows=3000)
+    table = waves(3000)
+    data = dpb.Synthesizer(declared, Panels(50.0)).fit(table).sample(1, seed=1).datasets[0]
+
+    def alike(t, lag):
+        t = t.sort_values(["nr", "year"])
+        return t["wage"].corr(t.groupby("nr")["wage"].shift(lag))
+
+    for lag in (2, 3):
+        assert alike(table, lag) > 0.85
+        assert alike(data, lag) > alike(data, 1) ** lag + 0.03
+    assert alike(data, 1) > 0.8
+    counts = [t.groupby("nr").size().value_counts(normalize=True) for t in (data, table)]
+    assert counts[0].sub(counts[1], fill_value=0).abs().sum() / 2 < 0.03
+    years = [t["year"].value_counts(normalize=True) for t in (data, table)]
+    assert years[0].sub(years[1], fill_value=0).abs().sum() / 2 < 0.06
+
+
+def test_a_regression_is_of_all_waves_or_of_later_ones():
+    table = waves(50)
+    declared = schema()
+    rows = declared.validate(table)
+    assert len(joined(declared, rows, "wage ~ school")[1]) == len(table)
+    later, frame = joined(declared, rows, "wage ~ before.wage")
+    assert len(frame) == len(table) - table["nr"].nunique()
+    assert "before.wage" in later.columns
+    for text, message in (
+        ("wage ~ before.wag", "'before.wag' is no column of a wave.*before.wage"),
+        ("sex ~ wage", "the outcome must be a column of a wave"),
+        ("year ~ wage", "that is not its time"),
+    ):
+        with pytest.raises(dpb.SchemaError, match=message):
+            joined(declared, rows, text)
+
+
+def test_neighbours_differ_and_are_of_each_kind():
+    declared, table = schema(), schema().validate(waves(200))
+    found = neighbours(declared, table, 12)
+    assert {one.adjacency for one in found} == {"add-remove", "substitution"}
+    sizes = {len(one.record) - len(one.instead) for one in found if one.adjacency == "substitution"}
+    assert -1 in sizes  # one loses a wave
+    for one in found:
+        rows = [part[list(declared.columns)].astype(str) for part in (one.record, one.instead)]
+        assert sorted(rows[0].to_numpy().tolist()) != sorted(rows[1].to_numpy().tolist())
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_an_exact_audit_finds_no_more_than_is_claimed(delta):
+    synthesizer = dpb.Synthesizer(schema(rows=100), Panels(1.0, delta=delta))
+    found = audit_exact(synthesizer, waves(100))
+    assert not found.violated
+    assert 0.5 < found.share <= 1
+
+
+def test_a_release_tells_readers_what_the_numbers_are(tmp_path):
+    declared = schema()
+    job = dpb.Job((dpb.Synthesizer(declared, Panels(1.0)),), tmp_path / "out", datasets=2)
+    job.run(waves(150))
+    page = public_page(tmp_path / "out", declared).decode()
+    assert "Column &#x27;nr&#x27; numbers" in page
+    assert "persons of up to 6 waves" in page
+    assert "one person added or removed" in page
+    assert "one wave at most" in page
+    assert "~ nr" not in page
+    utility = json.loads((tmp_path / "out/confidential/utility.json").read_text())
+    assert {"wage: a wave and the next", "wage: a wave and the next but one"} <= {
+        *utility["members"]
+    }
+    assert "Between waves of a person" in confidential_page(tmp_path / "out").decode()
+
+
+def test_distances_between_waves_are_those_of_their_pairs():
+    """Against itself 0; with waves dealt to other persons large where they are alike."""
+    declared = schema()
+    table = declared.validate(waves(500))
+    assert between_members(declared, table, [table])["distance"].max() == 0
+    dealt = table.copy()
+    dealt["wage"] = np.random.default_rng(1).permutation(table["wage"].to_numpy())
+    apart = between_members(declared, table, [dealt]).set_index("relation")["distance"]
+    assert apart["wage: a wave and the next"] > 0.4
+    assert apart["school: a wave and the next"] == 0
+
+
+@pytest.mark.parametrize("file_format", WRITTEN)
+def test_a_release_of_a_panel_is_written_in_every_format(tmp_path, monkeypatch, file_format):
+    """With a file no larger than the space that was allocated before it was paid for."""
+    sizes, allocate = {}, Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, given: (sizes.update(given), allocate(self, given))
+    )
+    synthesizer = dpb.Synthesizer(schema(rows="public"), Panels(1.0))
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=2, file_format=file_format).run(waves(300))
+    for name, size in sizes.items():
+        assert (tmp_path / "out/release" / name).stat().st_size <= size
+    data = dpb.read_records(next((tmp_path / "out/release").glob("synthetic_1.*")))
+    assert data["nr"].nunique() == 300
+
+
+def test_a_ledger_knows_persons_whatever_the_order_of_rows_and_names(tmp_path):
+    """Their own account takes them, and no other."""
+    synthesizer = dpb.Synthesizer(schema(rows=300), Panels(1.0))
+    table = waves(300)
+    ledger = dpb.Ledger.create(tmp_path / "ledger.db")
+    ledger.add_dataset("a", 10.0)
+    ledger.add_dataset("b", 10.0)
+    claim = synthesizer.guarantee().for_datasets(1)
+    assert claim.whose == "person by nr"
+    ledger.reserve("a", claim, identity_of(synthesizer.table(table)), "1" * 32, tmp_path)
+    shuffled = table.sample(frac=1, random_state=1)
+    for other in (shuffled, shuffled.assign(nr="x" + shuffled["nr"])):
+        known = identity_of(synthesizer.table(other))
+        ledger.check("a", claim, known)
+        with pytest.raises(dpb.DpbayesError, match="are those of data set 'a'"):
+            ledger.check("b", claim, known)
