@@ -63,13 +63,19 @@ class Members:
         return np.asarray(np.cumsum(sizes)[self.home] - 1 - np.arange(len(self.home)))
 
     def mean_before(self, name: str) -> Floats:
-        """Mean of a column over the members before each one in the household; NaN without any."""
+        """Mean of a column over the members before each one in the household; NaN without any.
+
+        It is added up household by household: a sum over all of them would round one by another.
+        """
         value = self.members[name]
-        there, first = ~np.isnan(value), self.heads[self.home]
-        sums, counts = (np.r_[0.0, np.cumsum(each)] for each in (np.where(there, value, 0), there))
-        rows = np.arange(len(value))
-        count = counts[rows] - counts[first]
-        total = sums[rows] - sums[first]
+        there = ~np.isnan(value)
+        known = np.where(there, value, 0.0)
+        number = np.arange(len(value)) - self.heads[self.home]
+        total, count = np.zeros(len(value)), np.zeros(len(value))
+        for k in range(1, int(number.max(initial=0)) + 1):
+            rows = np.flatnonzero(number == k)
+            total[rows] = total[rows - 1] + known[rows - 1]
+            count[rows] = count[rows - 1] + there[rows - 1]
         return np.asarray(np.divide(total, count, out=np.full(len(value), np.nan), where=count > 0))
 
     @cached_property

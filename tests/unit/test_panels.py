@@ -18,6 +18,7 @@ from dpbayes.pages.readers import public_page
 from dpbayes.publication.output import Work
 from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.formats.catalog import WRITTEN
+from dpbayes.schema.homes import Members
 from tests.panels import NAMES, TREE, schema, waves
 
 COLUMNS = TREE["columns"]
@@ -101,6 +102,22 @@ def test_values_of_a_wave_and_those_before_by_hand():
     np.testing.assert_array_equal(values["before.wage"], [4, np.nan])
     np.testing.assert_array_equal(values["mean.wage"], [4, 4])
     np.testing.assert_array_equal(values["wage"], [np.nan, 7])
+
+
+def test_means_of_a_person_do_not_depend_on_others_to_the_bit():
+    home = np.repeat([0, 1], 4)
+    members = [
+        Members(
+            {},
+            {"y": np.array([other, 1, 1, 1, 0.1, 0.2, np.nan, 0.7])},
+            home,
+            np.tile([0, 1, 1, 1], 2),
+        )
+        for other in (0.0, 1e16)
+    ]
+    means = [one.mean_before("y")[5:] for one in members]
+    assert means[0].tobytes() == means[1].tobytes()
+    np.testing.assert_array_equal(means[0], [0.1, (0.1 + 0.2) / 2, (0.1 + 0.2) / 2])
 
 
 def test_waves_of_a_person_weigh_at_most_one_in_every_block():
