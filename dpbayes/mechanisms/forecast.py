@@ -138,16 +138,20 @@ def _without_columns(names: Collection[str]) -> ForecastWarning:
 
 def _without_persons(cluster: Cluster) -> ForecastWarning:
     fewer = math.ceil(cluster.most / FEWER)
-    thinned = (
-        f" ε is for up to {cluster.most} records together: if you keep up to {fewer} of each "
-        f"person, by a public rule, and declare `most = {fewer}`, each record has about "
-        f"{cluster.most / fewer:.2g} times as much of it."
+    remedy = (
+        "Where it matters, declare [panel] in place of [cluster], which draws persons with all "
+        "rows; or make one row of each person first, such as with a column for each year."
     )
+    if cluster.most > FEWER:
+        remedy += (
+            f" ε is for up to {cluster.most} records together: if you keep up to {fewer} of each "
+            f"person, by a public rule, and declare `most = {fewer}`, each record has about "
+            f"{cluster.most / fewer:.2g} times as much of it."
+        )
     return ForecastWarning(
         f"A person has up to {cluster.most} records, and synthetic rows have no persons: what ties "
         "the records of a person together is lost, and standard errors do not account for it.",
-        "Where it matters, make one row of each person first, such as with a column for each year."
-        + (thinned if cluster.most > FEWER else ""),
+        remedy,
     )
 
 

@@ -91,7 +91,8 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
         guesses[name].of_persons = True
         guesses[name].leave_out(
             f"Each of {codes[name].max() + 1:,} values stands in up to {most} rows: an identifier "
-            "of persons? Then ε can be stated for all rows of a person:",
+            "of persons? Then ε can be stated for all rows of a person (where they are the same "
+            "person at several times, [panel] in place of [cluster] draws persons whole):",
             *_section("", f"column = {json.dumps(name)}"),
             "most =  # rows of one person, at most: what is public?",
             *_section(name, 'type = "identifier"'),
