@@ -24,7 +24,11 @@ REPLICATES = 10
 DATASETS = 10
 PERSONS = 5_000
 POPULATION = 100_000
-SETTINGS = ((1.0, 1e-6), (1.0, 0.0), (3.0, 1e-6))
+SETTINGS = (
+    (1.0, 1e-6, False), (1.0, 0.0, False), (3.0, 1e-6, False),
+    (1.0, 1e-6, True), (1.0, 0.0, True), (3.0, 1e-6, True),
+)  # fmt: skip
+KEEP = ("wage ~ before.wage + member + before.member + year + schooling + sex",)
 WAVES, YEARS = 6, (2010, 2015)
 QUANTITIES = (
     "mean wage", "members", "waves", "wage by wage before", "wage by member", "within: member",
@@ -115,17 +119,17 @@ def _regressed(x: Floats, y: Floats, who: Ints) -> list[tuple[float, float]]:
 def pieces(replicates: int) -> list[Piece]:
     """One piece per sample, of all settings in turn."""
     return [
-        {"epsilon": epsilon, "delta": delta}
+        {"epsilon": epsilon, "delta": delta, "keep": keep}
         for _ in range(replicates)
-        for epsilon, delta in SETTINGS
+        for epsilon, delta, keep in SETTINGS
     ]
 
 
-def run(seed: np.random.SeedSequence, epsilon: float, delta: float) -> pd.DataFrame:
+def run(seed: np.random.SeedSequence, epsilon: float, delta: float, keep: bool) -> pd.DataFrame:
     """Run one measurement: intervals by quantity, in standard errors of the records' estimate."""
     rng = np.random.default_rng(seed)
     records = panel(PERSONS, rng)
-    mechanism = Panels(epsilon, delta=delta)
+    mechanism = Panels(epsilon, delta=delta, keep=KEEP if keep else ())
     fit = Synthesizer(SCHEMA, mechanism).fit(records)
     made = fit.sample(DATASETS, accept="none", seed=int(rng.integers(2**31)))
     each = [estimates(data) for data in made.datasets]
@@ -140,12 +144,12 @@ def run(seed: np.random.SeedSequence, epsilon: float, delta: float) -> pd.DataFr
         "half": (high - low) / 2 / sd,
         "records": np.abs(own - truth()) <= 1.96 * sd,
     }
-    return pd.DataFrame(found).assign(epsilon=epsilon, delta=f"{delta:g}")
+    return pd.DataFrame(found).assign(epsilon=epsilon, delta=f"{delta:g}", keep=keep)
 
 
 def report(found: pd.DataFrame) -> Report:
     """Report coverage and bias of the quantities."""
-    return reported(found, "persons", QUANTITIES, ("epsilon", "delta"))
+    return reported(found, "persons", QUANTITIES, ("epsilon", "delta", "keep"))
 
 
 STUDY = Study(

@@ -553,7 +553,7 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
     "households": (Households, "households", {}),
     "households, keep": (Households, "households", {"keep": KEPT_OF_MEMBERS, "delta": 1e-3}),
-    "panels": (Panels, "panel", {}),
+    "panels, keep": (Panels, "panel", {"keep": ["wage ~ before.wage + member"], "delta": 1e-3}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (
         dpb.Modips, ["ill"], {"model": "bernoulli", "out_of_range": "truncate"}),

@@ -428,8 +428,8 @@ class _Draft:
     def _chain(self, k: int, members: Members, dead: Mask) -> None:
         """Draw members one after the other, each given the one before.
 
-        A relation is fitted to rows, but rows have the values of members before only once these are
-        drawn: the first pass is drawn by a relation that was fitted to the first members alone.
+        Relations and tilts are fitted to rows, but rows have the values of members before only once
+        these are drawn: the first pass is drawn by what was fitted to the first members alone.
         """
         layout = self._fitted.layout
         block = layout.blocks[k]
@@ -439,6 +439,7 @@ class _Draft:
             if turn_pass:
                 rows = rows_of(layout, block, members, given=True)
                 self._makers[k].relations.clear()
+                self._makers[k].tilts.clear()
                 self._fit_to(k, rows.values, len(rows.index), rows.weights)
             for turn in range(last + 1):
                 rows = rows_of(layout, block, members, turn, given=True)

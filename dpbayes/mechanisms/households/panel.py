@@ -22,19 +22,7 @@ class PanelLayout(Layout):
 
     A later wave is drawn given the wave before and what does not change: a Markov chain of first
     order. Columns of the wave before are called before.NAME.
-
-    Raises:
-        SchemaError: a regression is to be kept. Its sums are over all later waves, and these are
-            drawn one after the other: each would be fitted to the sums of all.
     """
-
-    def __init__(self, schema: Schema, keep: Sequence[str] = ()) -> None:
-        if schema.keep or keep:
-            raise SchemaError(
-                f"keep = {[*schema.keep, *keep]}: mechanism 'panels' keeps no regressions. Take "
-                "them out; or make a row for each person, with columns by wave, for marginals."
-            )
-        super().__init__(schema)
 
     def _family_of(self, counts: Sequence[int]) -> tuple[int, ...]:
         return tuple(counts)

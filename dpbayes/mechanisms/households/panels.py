@@ -33,7 +33,8 @@ class Panels(Households):
         epsilon, adjacency: as in ``ModelFreeMechanism``, for a person.
         delta: the delta of (epsilon, delta)-DP, as in ``Marginals``.
         draw: as in ``Marginals``.
-        keep: none: regressions are not preserved.
+        keep: formulas of regressions to preserve, in addition to those of the schema, with columns
+            of the wave before as before.COLUMN: ``wage ~ before.wage + union``.
 
     Examples:
         >>> import dpbayes as dpb
