@@ -75,6 +75,11 @@ class Household(Unit):
         return HouseholdHomes(self, columns)
 
 
+def role_name(level: object) -> str:
+    """Name of a role in `once`, rules and regressions: 2 for the level 2.0, which stands for 2."""
+    return str(int(level) if isinstance(level, float) and level.is_integer() else level)
+
+
 class HouseholdHomes(Homes):
     """A ``Household`` with the columns of its schema: places by role, or by order."""
 
@@ -87,7 +92,7 @@ class HouseholdHomes(Homes):
         if self.role is None:
             return BY_ORDER, len(BY_ORDER) - 1
         roles = self._roles(columns[self.role])
-        self._texts = {str(level): level_text(level) for level in columns[self.role].levels}
+        self._texts = {role_name(level): level_text(level) for level in columns[self.role].levels}
         others = tuple(level for level in roles if level not in self._once)
         return self._once + others, len(self._once)
 
@@ -101,7 +106,7 @@ class HouseholdHomes(Homes):
                 f"household: role = {column.name!r} must be a column with levels, in which no "
                 "value is missing."
             )
-        levels = [str(level) for level in column.levels]
+        levels = [role_name(level) for level in column.levels]
         for name in self._once:
             if name not in levels:
                 raise SchemaError(

@@ -37,7 +37,7 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Schema
 from dpbayes.schema.homes import COMPOSITION, Members
-from dpbayes.schema.households import Household
+from dpbayes.schema.households import Household, role_name
 from dpbayes.schema.rules import Values, values_of
 from dpbayes.schema.units import Unit
 from dpbayes.schema.values import texts_of
@@ -322,7 +322,9 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         frame: dict[str, Any] = {homes.unit.id: numbers[members.home][rows]}
         for name, column in self._schema.columns.items():
             if name == homes.role:
-                levels = {str(level): level for level in column.levels}  # as they are declared
+                levels = {
+                    role_name(level): level for level in column.levels
+                }  # as they are declared
                 roles = np.array([levels[place] for place in homes.places], dtype=object)
                 frame[name] = roles[members.place[rows]]
                 continue

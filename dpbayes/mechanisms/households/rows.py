@@ -14,6 +14,7 @@ from dpbayes.core.arrays import Floats, Ints
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.schema.homes import BEFORE, COMPOSITION, FAMILY, GAP, LEFT, PLACE, Homes, Members
+from dpbayes.schema.households import role_name
 from dpbayes.schema.panels import MEAN
 from dpbayes.schema.rules import Values
 
@@ -81,7 +82,7 @@ def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, na
     if name in homes.shared:
         return members.households[name][home]
     if name == homes.role:
-        levels = [str(level) for level in layout.schema[name].levels]
+        levels = [role_name(level) for level in layout.schema[name].levels]
         codes = np.array([levels.index(place) for place in homes.places], dtype=float)
         return np.asarray(codes[members.place[index]])
     if name == PLACE:
