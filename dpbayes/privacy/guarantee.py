@@ -509,9 +509,13 @@ class Guarantee:
             return ""
         changed = stated(self.epsilon_substitution)
         if self.unit == "person":
+            alone = ""
+            if self.holds_for == "substitution":
+                alone = "A person's only wave, gained or lost, changes the number of persons. "
             return (
                 "One wave that a person of several gains or loses, or that is changed, changes "
-                f"that person: for single waves ε is at most {changed}. "
+                f"that person: for single waves ε is at most {changed}; one that is taken for "
+                f"another person's changes two. {alone}"
             )
         alone = ""
         if self.holds_for == "substitution":

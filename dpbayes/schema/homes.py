@@ -208,7 +208,9 @@ class Homes(ABC):
         if not isinstance(text, str):
             return text
         for prefix in sorted(self.prefixes, key=len, reverse=True):
-            text = re.sub(rf"(?<![\w`.]){re.escape(prefix)}\.(\w+)", rf"`{prefix}.\1`", text)
+            text = re.sub(
+                rf"(?<![\w`.'\"]){re.escape(prefix)}\.(\w+(?:\.\w+)*)", rf"`{prefix}.\1`", text
+            )
         return text
 
     def codes(self, records: pd.DataFrame) -> Ints:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,8 @@ class Rule:
         text: the condition as it was written.
         names: names of the columns that it reads, in schema order.
         part: the parsed expression.
-        defined: ``(name, value)`` if the rule computes a numeric column from others.
+        definitions: ``(name, value)`` of each numeric column that the rule may compute from others,
+            the first choice first.
         constants: numbers and days in the rule.
         equations: names of the columns in each equation that always holds, on its own or joined to
             others by ``and``.
@@ -85,7 +86,7 @@ class Rule:
     text: str
     names: tuple[str, ...]
     part: Part
-    defined: tuple[str, Part] | None = None
+    definitions: tuple[tuple[str, Part], ...] = ()
     constants: tuple[float, ...] = ()
     equations: tuple[frozenset[str], ...] = ()
 
@@ -107,7 +108,12 @@ class Rule:
             )
         names = tuple(name for name in columns if name in part.names)
         constants, equations = tuple(sorted(reader.constants)), tuple(reader.equations)
-        return cls(text, names, part, reader.definition, constants, equations)
+        return cls(text, names, part, tuple(reader.definitions), constants, equations)
+
+    @property
+    def defined(self) -> tuple[str, Part] | None:
+        """Name and value of the numeric column that the rule computes, if it computes one."""
+        return next(iter(self.definitions), None)
 
     def true(self, values: Values) -> Mask:
         """Mask of records where the rule is true and no value is missing, shape (n,).
@@ -159,7 +165,7 @@ class _RuleReader:
 
     def __init__(self, where: str, columns: Mapping[str, Column]) -> None:
         self._where, self._columns = where, columns
-        self.definition: tuple[str, Part] | None = None
+        self.definitions: list[tuple[str, Part]] = []
         self.constants: set[float] = set()
         self.equations: list[frozenset[str]] = []
         self._depth = 0
@@ -212,7 +218,7 @@ class _RuleReader:
             parts = [self._part(child) for child in children[::2]]
             signs = [str(sign) for sign in children[1::2]]
             if top and signs == ["=="]:
-                self.definition = self._defined(*parts)
+                self.definitions = list(self._defined(*parts))
             if holds:
                 pairs = zip(parts, signs, parts[1:], strict=False)
                 self.equations += [a.names | b.names for a, sign, b in pairs if sign == "=="]
@@ -339,13 +345,13 @@ class _RuleReader:
         code = known[right.text]
         return lambda v: _compare(sign, left.value(v), code)
 
-    def _defined(self, left: Part, right: Part) -> tuple[str, Part] | None:
-        """Numeric column that an equation defines, and the expression that computes it.
+    def _defined(self, left: Part, right: Part) -> Iterator[tuple[str, Part]]:
+        """Yield numeric columns that an equation may define, and the expressions that compute them.
 
-        It is a column that is alone on one side, or else the last suitable term of the equation.
+        First those that are alone on one side, then suitable terms of the equation from the last.
         """
         if any(part.boolean or (part.column and part.column.levels) for part in (left, right)):
-            return None
+            return
         terms = (*left.summed(), *right.summed(-1.0))
         alone = [side.summed()[0][1] for side in (left, right) if side.column is not None]
         for candidate in (*alone, *(part for _, part in reversed(terms))):
@@ -354,8 +360,7 @@ class _RuleReader:
             if column is None or column.public or column.name in names or not names:
                 continue
             (sign,) = (sign for sign, part in terms if part is candidate)
-            return column.name, _sum([(-sign * s, part) for s, part in others], names)
-        return None
+            yield column.name, _sum([(-sign * s, part) for s, part in others], names)
 
 
 def _sum(terms: Sequence[tuple[float, Part]], names: frozenset[str]) -> Part:

@@ -52,6 +52,7 @@ def changed(**changes):
         ({"keep": ["before.wage ~ wage"]}, "the outcome must be a column of a wave"),
         ({"columns": {**COLUMNS, "before.x": COLUMNS["sex"]}}, "rename the column 'before.x'"),
         ({"columns": {**COLUMNS, "(left)": COLUMNS["sex"]}}, "rename the column '.left.'"),
+        ({"columns": {**COLUMNS, "x": {"type": "count"}}}, "column 'x': .* needs a public upper"),
     ],
 )
 def test_declarations_that_are_refused(changes, message):
@@ -155,6 +156,63 @@ def test_synthetic_persons_keep_all_rules(delta, time):
         f"ε = 2 when one person with up to 6 waves is added or removed (δ = {delta:g})."
     )
     assert "for one wave it is" in release.guarantee.lines()[1]
+
+
+@pytest.mark.parametrize(
+    ("between", "within"),
+    [
+        (["age - before.age == year - before.year"], []),
+        (["year == before.year + age - before.age"], []),
+        (["age == before.age + year - before.year"], []),
+        ([], ["year == age + born"]),
+        ([], ["year - age == born"]),
+        ([], ["born == year - age"]),
+    ],
+)
+def test_equations_within_and_between_waves(between, within):
+    """Of columns that are known already another one is computed."""
+    table = waves(150).assign(born=lambda t: 1950 + t["nr"].str[1:].astype(int) % 40)
+    table["age"] = table["year"] - table["born"]
+    numbers = {"age": {"type": "count", "lower": 0, "upper": 99},
+               "born": {"type": "count", "lower": 1940, "upper": 2000}}  # fmt: skip
+    declared = schema(
+        **changed(columns=["sex", "born"], rules=between),
+        rules=within,
+        columns={**COLUMNS, **numbers},
+    )
+    data = dpb.Synthesizer(declared, Panels(3.0)).fit(table).sample(1, seed=1).datasets[0]
+    declared.validate(data)
+
+
+def test_before_and_after():
+    tree = {**COLUMNS, "year": {"type": "count", "lower": 1, "upper": 2}}
+    table = waves(200)[lambda t: t["year"] <= 2011].assign(year=lambda t: t["year"] - 2009)
+    declared = schema(**changed(most=2), columns=tree)
+    data = dpb.Synthesizer(declared, Panels(3.0)).fit(table).sample(1, seed=1).datasets[0]
+    declared.validate(data)
+    assert data["nr"].duplicated().sum() > 20
+
+
+@pytest.mark.parametrize("start", [20_151_200, 1_500_000_000])
+def test_large_times_are_kept(start):
+    """A bound of eight or ten digits is no rounder in a rule than in the schema."""
+    tree = {**COLUMNS, "year": {"type": "count", "lower": start, "upper": start + 31}}
+    table = waves(300).assign(year=lambda t: start + 26 + t["year"] - 2010)
+    declared = schema(columns=tree)
+    data = dpb.Synthesizer(declared, Panels(20.0)).fit(table).sample(1, seed=1).datasets[0]
+    assert data["year"].max() > start + 28
+    assert data.groupby("nr").size().mean() > 2
+
+
+def test_texts_and_names_with_a_dot():
+    tree = {**COLUMNS, "x.y": COLUMNS["school"],
+            "member": {"type": "categorical", "levels": ["no", "yes", "before.x"]}}  # fmt: skip
+    declared = schema(
+        **changed(rules=["before.x.y <= `x.y`"]), rules=["member != 'before.x'"], columns=tree
+    )
+    table = waves(40)
+    data = declared.validate(table.assign(**{"x.y": table["school"]}))
+    assert len(data) == len(table)
 
 
 @pytest.mark.parametrize("columns", [["nr", "year"], ["nr", "year", "sex"], ["nr", "year", "wage"]])

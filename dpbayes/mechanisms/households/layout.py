@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -204,8 +204,8 @@ class Layout:
         given = {name: as_given(known[name], name) for name in sorted(read - set(columns))}
         several = turn != "first" and max(places) >= self.homes.once
         every = {**given, **columns}
-        schema = Schema(every, rules=tuple(_without_definitions(kept, every, given)))
-        computed = computed_by(schema)
+        schema = Schema(every, rules=tuple(kept))
+        computed = computed_by(schema, given)
         asked = tuple(pair for pair in pairs if not computed.keys() & {*pair})
         analyses = tuple(
             Analysis(text, schema, (PLACE, places.index(place)) if len(places) > 1 else None)
@@ -299,19 +299,6 @@ def as_given(column: Column, name: str) -> Column:
     """A column as it is given to other rows."""
     missing = column.missing or (("",) if column.optional else ())
     return replace(column, name=name, only_if=None, missing=missing, guessed=())
-
-
-def _without_definitions(
-    rules: Iterable[str], columns: Mapping[str, Column], given: Collection[str]
-) -> Iterator[str]:
-    """Yield rules in which no given column is computed from others: it is known already."""
-    for text in rules:
-        rule = Rule.parse(text, columns)
-        if rule.defined is not None and rule.defined[0] in given:
-            left, _, right = text.partition("==")
-            yield f"({left}) - ({right}) == 0"
-        else:
-            yield text
 
 
 def _compositions(homes: Homes) -> Ints:

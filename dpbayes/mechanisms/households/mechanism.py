@@ -173,7 +173,7 @@ def shares_of(layout: Layout) -> BlockShares:
 
 def drawn(block: ColumnBlock) -> list[str]:
     """Hidden columns that are drawn; a rule computes the others."""
-    computed = computed_by(block.schema)
+    computed = computed_by(block.schema, block.given)
     return [name for name in block.hidden if name not in computed]
 
 
@@ -193,7 +193,7 @@ class BlockAxes:
         self.axes: tuple[Axis, ...] = tuple(
             make_axis(c, "" if c.levels else auto_bins(c, weight), None, 1) for c in columns
         )
-        self.structure = Structure(block.schema, self.axes)
+        self.structure = Structure(block.schema, self.axes, block.given)
         self.after = self.structure.after(block.kept)
         self.asked = sorted(tuple(sorted((names.index(a), names.index(b)))) for a, b in block.asked)
 
@@ -501,7 +501,7 @@ class _Draft:
         if not axes.block.given:
             return np.empty((0, 0), dtype=np.int64)
         columns = axes.axes[: len(axes.block.given)]
-        return Structure(axes.block.schema, columns).codes(given).astype(np.int64)
+        return Structure(axes.block.schema, columns, axes.block.given).codes(given).astype(np.int64)
 
     def _maker(self, k: int) -> RowMaker:
         axes, measured = self._fitted.blocks[k], self.answers[k]
@@ -519,8 +519,8 @@ class _Draft:
         self, k: int, maker: RowMaker, given: dict[str, Floats], codes: Ints, count: int
     ) -> Walk:
         """Draw the columns of rows that are not given."""
-        schema = self._fitted.blocks[k].block.schema
-        walk = Walk(Structure(schema, maker.measured.axes), count, given)
+        block = self._fitted.blocks[k].block
+        walk = Walk(Structure(block.schema, maker.measured.axes, block.given), count, given)
         synthetic_codes(maker, count, codes, walk=walk, spare=None)
         return walk
 

@@ -10,6 +10,7 @@ from dpbayes.core.errors import SchemaError, did_you_mean
 from dpbayes.formula.terms import columns_used
 from dpbayes.formula.text import parse, quoted
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
+from dpbayes.mechanisms.tables.cells import require_bounds
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.homes import COMPOSITION, FAMILY, GAP, LEFT
 from dpbayes.schema.panels import LAST, MEAN
@@ -32,9 +33,14 @@ class PanelLayout(Layout):
 
     def _distance(self, column: Column, *, sign: bool) -> Column:
         step = 1.0 if column.whole else 10.0**-column.decimals
-        return replace(super()._distance(column, sign=sign), lower=step)  # no two have one time
+        gap = super()._distance(column, sign=sign)
+        assert gap.upper is not None
+        return replace(gap, lower=step, upper=max(gap.upper, 2 * step))  # no two have one time
 
     def _blocks(self) -> Iterator[ColumnBlock]:
+        for column in self.schema.columns.values():
+            if not column.levels:
+                require_bounds(column)
         composition = self._levels(COMPOSITION, len(self.compositions))
         yield ColumnBlock((0,), "all", False, (), Schema({COMPOSITION: composition}), ())
         homes, time = self.homes, self.homes.order
@@ -63,7 +69,10 @@ class PanelLayout(Layout):
     def _in_time(self, waves: str) -> list[str]:
         """Rule that the waves to come have a time each, where time is in whole numbers."""
         time = self.homes.own[self.homes.order]
-        return [f"`{time.name}` + `{waves}` <= {time.upper:g}"] if time.whole else []
+        if not time.whole:
+            return []
+        assert time.upper is not None
+        return [f"`{time.name}` + `{waves}` <= {int(time.upper)}"]
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         own = self.homes.own

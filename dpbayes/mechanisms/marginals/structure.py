@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from graphlib import CycleError, TopologicalSorter
@@ -58,9 +58,9 @@ class Structure:
         SchemaError: a computed column may not be missing, but what it is computed from may be.
     """
 
-    def __init__(self, schema: Schema, axes: Sequence[Axis]) -> None:
+    def __init__(self, schema: Schema, axes: Sequence[Axis], given: Collection[str] = ()) -> None:
         self.schema = schema
-        self.computed = computed_by(schema)
+        self.computed = computed_by(schema, given)
         self.axes = {a.column.name: a for a in axes if a.column.name not in self.computed}
         rules = (*schema.kept, *schema.asked.values())
         self.constants = sorted({c for rule in rules for c in rule.constants})
@@ -80,11 +80,10 @@ class Structure:
     @cached_property
     def _all_bonds(self) -> list[Bond]:
         schema = self.schema
-        definitions = [rule.defined for rule in schema.kept]
         bonds = [
             Bond(self._drawn(rule.names), self._kept(rule))
-            for rule, defined in zip(schema.kept, definitions, strict=True)
-            if defined is None or self.computed.get(defined[0]) is not defined[1]
+            for rule in schema.kept
+            if all(self.computed.get(name) is not part for name, part in rule.definitions)
         ]
         for name, part in self.computed.items():
             bonds.append(Bond(self._drawn(part.names), self._inside(name)))
@@ -305,17 +304,19 @@ def rounded(column: Column, values: Floats) -> Floats:
     return np.rint(values) if column.whole else column.rounded_numbers(values)
 
 
-def computed_by(schema: Schema) -> dict[str, Part]:
+def computed_by(schema: Schema, given: Collection[str] = ()) -> dict[str, Part]:
     """Columns that a rule computes from others, so that they need not be drawn.
 
+    Args:
+        given: columns that are known already: of an equation with one of them, another is computed.
     Raises:
         SchemaError: such a column may not be missing, but what it is computed from may be.
     """
     definitions: dict[str, Part] = {}
     for rule in schema.kept:
-        if rule.defined is None or rule.defined[0] in definitions:
+        name, part = next((d for d in rule.definitions if d[0] not in given), ("", None))
+        if part is None or name in definitions:
             continue
-        name, part = rule.defined
         if name in _sources(part, definitions):
             continue  # circular definitions: one of the columns is drawn
         column, open_ = schema[name], any(schema[n].optional for n in part.names)
