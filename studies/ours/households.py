@@ -8,7 +8,7 @@ noise: for study only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -173,19 +173,36 @@ def run(
     mechanism = Households(epsilon, delta=delta, keep=KEEP if keep else ())
     fit = Synthesizer(SCHEMA, mechanism).fit(records)
     made = fit.sample(DATASETS, accept="none", seed=int(rng.integers(2**31)))
-    each = [estimates(data) for data in made.datasets]
+    measured = intervals(estimates, QUANTITIES, truth(), records, made.datasets)
+    return measured.assign(n=n, epsilon=epsilon, delta=f"{delta:g}", keep=keep)
+
+
+def intervals(
+    estimates: Callable[[pd.DataFrame], tuple[Vector, Vector]],
+    quantities: Sequence[str],
+    truth: Vector,
+    records: pd.DataFrame,
+    datasets: Sequence[pd.DataFrame],
+) -> pd.DataFrame:
+    """Compare 95% intervals by quantity with the population's values.
+
+    Args:
+        estimates: estimates of the quantities from a table, and their variances.
+        truth: their values in the population.
+    """
+    each = [estimates(data) for data in datasets]
     combined = combine([value for value, _ in each], [spread for _, spread in each], "reiter2002")
     low, high = map(np.asarray, combined.interval())
     own, variances = estimates(records)
     sd = np.sqrt(variances)
-    found = {
-        "quantity": QUANTITIES,
-        "covered": (low <= truth()) & (truth() <= high),
-        "off": (np.asarray(combined.estimate) - truth()) / sd,
+    columns = {
+        "quantity": quantities,
+        "covered": (low <= truth) & (truth <= high),
+        "off": (np.asarray(combined.estimate) - truth) / sd,
         "half": (high - low) / 2 / sd,
-        "records": np.abs(own - truth()) <= 1.96 * sd,
+        "records": np.abs(own - truth) <= 1.96 * sd,
     }
-    return pd.DataFrame(found).assign(n=n, epsilon=epsilon, delta=f"{delta:g}", keep=keep)
+    return pd.DataFrame(columns)
 
 
 INDEX = ("n", "epsilon", "delta", "keep")

@@ -13,11 +13,10 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.lazy import pd
-from dpbayes.inference.combining import combine
 from dpbayes.mechanisms import Panels
 from dpbayes.schema import Schema
 from dpbayes.synthesis.synthesizer import Synthesizer
-from studies.ours.households import reported
+from studies.ours.households import intervals, reported
 from studies.runner import Piece, Report, Study
 
 REPLICATES = 10
@@ -132,19 +131,8 @@ def run(seed: np.random.SeedSequence, epsilon: float, delta: float, keep: bool) 
     mechanism = Panels(epsilon, delta=delta, keep=KEEP if keep else ())
     fit = Synthesizer(SCHEMA, mechanism).fit(records)
     made = fit.sample(DATASETS, accept="none", seed=int(rng.integers(2**31)))
-    each = [estimates(data) for data in made.datasets]
-    combined = combine([value for value, _ in each], [spread for _, spread in each], "reiter2002")
-    low, high = map(np.asarray, combined.interval())
-    own, variances = estimates(records)
-    sd = np.sqrt(variances)
-    found = {
-        "quantity": QUANTITIES,
-        "covered": (low <= truth()) & (truth() <= high),
-        "off": (np.asarray(combined.estimate) - truth()) / sd,
-        "half": (high - low) / 2 / sd,
-        "records": np.abs(own - truth()) <= 1.96 * sd,
-    }
-    return pd.DataFrame(found).assign(epsilon=epsilon, delta=f"{delta:g}", keep=keep)
+    measured = intervals(estimates, QUANTITIES, truth(), records, made.datasets)
+    return measured.assign(epsilon=epsilon, delta=f"{delta:g}", keep=keep)
 
 
 def report(found: pd.DataFrame) -> Report:
