@@ -80,8 +80,8 @@ def draft(
         say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
     if any(guess.of_persons for guess in guessed.values()):
         say(
-            "Several rows may be of one person: fill in [cluster] in the file, or ε will be for a "
-            "row, not for a person."
+            "Several rows may be of one person: fill in [cluster] in the file, or [panel] where "
+            "they are in order of time, or ε will be for a row, not for a person."
         )
     say_done(
         f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "

@@ -219,8 +219,9 @@ def records_of(settings: Mapping[str, Any]) -> int | None:
 def told_apart(settings: Mapping[str, Any]) -> dict[str, str]:
     """Sentence on the levels that tables of pairs tell apart, by column where that is not all."""
     return {
-        str(name): f"Levels of {name!r} told apart in tables of two columns: {', '.join(levels)}. "
-        "How other columns differ between its other levels is lost, but for regressions in `keep`."
+        str(name): f"Levels of {name!r} told apart in tables of two columns: "
+        f"{', '.join(levels) or 'none'}. How other columns differ between its "
+        f"{'other ' if levels else ''}levels is lost, but for regressions in `keep`."
         for name, levels in settings.get("told_apart", {}).items()
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dpbayes.core.errors import listed
 from dpbayes.privacy.accounting import stated
+from dpbayes.schema import Schema
 from dpbayes.schema.clusters import Cluster
 
 NOISY = 0.1  # share of rows decided by noise alone, from which a forecast warns
@@ -80,24 +81,27 @@ class Forecast:
         )
         return self._with(caution)
 
-    def at_noise(self, sd: float, rows: int, most: float = math.inf) -> Forecast:
+    def at_noise(
+        self, sd: float, rows: int, most: float = math.inf, counted: str = "rows"
+    ) -> Forecast:
         """This forecast, with a warning if the number of rows is mostly noise.
 
         Args:
             sd: of the noise in the number of rows; infinite if a number is declared.
             rows: number of records, or what stands for it.
             most: sd from which the warning comes in any case.
+            counted: what a record is, in the plural.
         """
         if math.isinf(sd) or (sd <= rows * MOST_NOISE and sd < most):
             return self
-        return self._with(noisy_rows(sd, f"the {rows:,} records"))
+        return self._with(noisy_rows(sd, counted, f"the {rows:,} records"))
 
     def for_release(
         self,
         delta: float,
         rows: int,
         rows_sd: float,
-        cluster: Cluster | None,
+        schema: Schema,
         left_out: Collection[str] = (),
     ) -> Forecast:
         """This forecast, with the warnings that concern any mechanism.
@@ -105,10 +109,11 @@ class Forecast:
         Args:
             delta, rows: as in ``at_delta``.
             rows_sd: as ``sd`` in ``at_noise``.
-            cluster: the declared persons who have several records, or None.
+            schema: for what a record is, and who may have several.
             left_out: public columns that the model does not use.
         """
-        forecast = self.at_delta(delta, rows).at_noise(rows_sd, rows)
+        forecast = self.at_delta(delta, rows).at_noise(rows_sd, rows, counted=schema.counted)
+        cluster = schema.cluster
         if left_out:
             forecast = forecast._with(_without_columns(left_out))
         return forecast if cluster is None else forecast._with(_without_persons(cluster))
@@ -155,16 +160,17 @@ def _without_persons(cluster: Cluster) -> ForecastWarning:
     )
 
 
-def noisy_rows(sd: float, records: str = "the records") -> ForecastWarning:
-    """Warning of the noise in the number of rows.
+def noisy_rows(sd: float, counted: str, records: str = "the records") -> ForecastWarning:
+    """Warning of the noise in the number of records.
 
     Args:
         sd: of that noise.
+        counted: what a record is, in the plural, as ``Schema.counted`` has it.
         records: words for the records that it is compared with.
     """
     return ForecastWarning(
-        f"The number of rows has noise with an sd of {sd:,.0f} beside {records}: a data set may "
-        "have far fewer or far more rows, and is as coarse or as fine as for that number.",
+        f"The number of {counted} has noise with an sd of {sd:,.0f} beside {records}: a data set "
+        f"may have far fewer or far more {counted}, and is as coarse or fine as for that number.",
         "Give it a larger part of ε, as by rows = {noisy = 0.2}, or declare a number that is known "
         "publicly.",
     )

@@ -197,7 +197,7 @@ class Job:
         schema = self.candidates[0].schema
         if schema.rows.share:  # a noisy number is not drawn yet, but its noise is known
             sd = self.candidates[0].rows_sd
-            return () if sd < NOISE_IN_ROWS else (str(noisy_rows(sd)),)
+            return () if sd < NOISE_IN_ROWS else (str(noisy_rows(sd, schema.counted)),)
         n = records if schema.rows.public else schema.rows.number or 0
         delta = self.claim.delta
         outlooks = [candidate.outlook(n).at_delta(delta, n) for candidate in self.candidates]

@@ -184,6 +184,11 @@ class Schema:
         """The declaration of records of several rows: households, or persons with their waves."""
         return self.household if self.panel is None else self.panel
 
+    @property
+    def counted(self) -> str:
+        """What a record is, in the plural: rows, or households, or persons."""
+        return "rows" if self.unit is None else f"{self.unit.noun}s"
+
     @cached_property
     def homes(self) -> Homes:
         """Places and rules of records of several rows; AssertionError if there are none."""

@@ -99,9 +99,8 @@ class Fit(Generic[F_co]):
         """Forecast of a release from public facts, including a number of rows that it pays for."""
         task, rows = self.task, max(1, self.task.rows)
         outlook = self.mechanism.outlook(task.schema, rows, task.model)
-        cluster = task.schema.cluster
         left_out = () if task.model is None else task.model.left_out
-        return outlook.for_release(self.guarantee.delta, rows, task.rows_sd, cluster, left_out)
+        return outlook.for_release(self.guarantee.delta, rows, task.rows_sd, task.schema, left_out)
 
     @one_thread()
     def check(self, replicates: int = 20) -> Check:

@@ -172,7 +172,7 @@ class Synthesizer(Generic[F_co]):
         known = self.mechanism.data_rows(self.schema)
         rows = max(1, rows if known is None else known)
         outlook = self.spent.outlook(self.schema, rows, self.model)
-        about = self.rows_sd, self.schema.cluster, self.model.left_out if self.model else ()
+        about = self.rows_sd, self.schema, self.model.left_out if self.model else ()
         return outlook.for_release(self.guarantee().delta, rows, *about)
 
     @property

@@ -373,3 +373,22 @@ def test_a_ledger_knows_persons_whatever_the_order_of_rows_and_names(tmp_path):
         ledger.check("a", claim, known)
         with pytest.raises(dpb.DpbayesError, match="are those of data set 'a'"):
             ledger.check("b", claim, known)
+
+
+def test_a_release_tells_which_levels_are_told_apart_and_counts_persons():
+    """Of 40 regions most are put together; the noise is that of a number of persons."""
+    regions = [f"region {k}" for k in range(40)]
+    tree = {**TREE, "rules": [], "columns": {**TREE["columns"], "region": {
+        "type": "categorical", "levels": regions}}}  # fmt: skip
+    records = waves(200)
+    codes = np.random.default_rng(3).geometric(0.2, len(records)).clip(max=40) - 1
+    records["region"] = np.array(regions)[codes]
+    made = dpb.Schema.from_dict(tree)
+    settings = dpb.Synthesizer(made, Panels(3)).fit(records).sample(1, seed=1).settings
+    apart = settings["told_apart"]["region"]
+    assert 0 < len(apart) < 40
+    assert {*apart} < {*regions}
+    assert "sex" not in settings["told_apart"]
+    warnings = dpb.Synthesizer(made, Panels(0.2)).outlook(400).warnings
+    said = "The number of persons has noise with an sd of 141 beside the 400 records"
+    assert any(text.startswith(said) for text in warnings)

@@ -291,9 +291,17 @@ class FittedHouseholds(NoisyTablesFitted[Answers]):
         draft.members(number)
         return tuple(draft.answers.get(k) for k in range(len(self.blocks)))
 
-    def told(self, output: Answers) -> dict[str, int | float]:
+    def told(self, output: Answers) -> dict[str, Any]:
         assert output[0] is not None
-        return {"estimated_records": output[0].n} if output[0].n_sd else {}
+        facts: dict[str, Any] = {"estimated_records": output[0].n} if output[0].n_sd else {}
+        apart: dict[str, list[str]] = {}  # in every block that has the column
+        for block, measured in zip(self.blocks, output, strict=True):
+            for j, cells in (measured.told_apart() if measured else {}).items():
+                axis = block.axes[j]
+                levels, name = axis.named(cells), axis.column.name
+                if name in self._schema.columns:
+                    apart[name] = [own for own in apart.get(name, levels) if own in levels]
+        return facts | ({"told_apart": apart} if apart else {})
 
     def synthetic(self, output: Answers, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         draft = _Draft(self, output, rng, drawing=self.mechanism.draw == "posterior")

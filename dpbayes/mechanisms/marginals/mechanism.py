@@ -483,7 +483,8 @@ class FittedMarginals(NoisyTablesFitted[counting.Measurement]):
         names = [axis.column.name for axis in self.cells.axes]
         pairs = [[names[j] for j in pair] for pair in output.tables] if output.uncounted else []
         facts: dict[str, Any] = {"pairs": pairs} if pairs else {}
-        apart = {names[j]: self._levels_of(j, own) for j, own in output.told_apart().items()}
+        axes = self.cells.axes
+        apart = {names[j]: axes[j].named(own) for j, own in output.told_apart().items()}
         facts |= {"told_apart": apart} if apart else {}
         if self._survey is not None:
             part = 1 / output.stands_for / self._survey.fewest_records
@@ -491,11 +492,6 @@ class FittedMarginals(NoisyTablesFitted[counting.Measurement]):
             facts |= {name: round(float(size * part), 3) for name, size in sizes.items()}
             return facts | {"effective_records": output.n}
         return facts | ({"estimated_records": output.n} if output.n_sd else {})
-
-    def _levels_of(self, j: int, numbers: Sequence[int]) -> list[str]:
-        """Names of levels of a column by their numbers, without that of missing values."""
-        axis = self.cells.axes[j]
-        return [axis.names[k] for k in numbers if k < axis.valued]
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,6 +80,10 @@ class Axis:
         ends = zip(*self.ranges[:2], strict=True)
         named = [[self._shown(end) for end in pair] for pair in ends]
         return [a if a == b else f"{a} to {b}" for a, b in named] + missing
+
+    def named(self, cells: Iterable[int]) -> list[str]:
+        """Names of these cells, without the one for missing values."""
+        return [self.names[k] for k in cells if k < self.valued]
 
     def _shown(self, end: float) -> str:
         return f"{end:g}" if self.column.calendar is None else self.column.shown(int(end))
