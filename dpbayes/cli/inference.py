@@ -50,7 +50,8 @@ def combine(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with refused(InferenceError, UNFIT):
-            combined = analyse(contents, formula_fit(formula, model, contents.levels), rule)
+            fit = formula_fit(formula, model, contents.levels, contents.unit)
+            combined = analyse(contents, fit, rule)
             table = combined.table(level)
             merged = _merged_levels(contents.settings, formula)
     say(f"{model} {formula}: {combined.datasets} data sets {by}, rule {combined.rule!r}\n")
@@ -79,4 +80,5 @@ def _merged_levels(settings: Mapping[str, Any], formula: str) -> list[str]:
     kept = [columns_of(text) for text in settings.get("keep", ())]
     own = {name for left, right in kept if left == outcome for name in right}
     used = {*outcome, *covariates} - own
+    used |= {name.partition(".")[2] for name in used}  # of before.NAME, or ROLE.NAME
     return [text for name, text in sentences.items() if name in used]

@@ -64,18 +64,19 @@ def joined(schema: Schema, rows: pd.DataFrame, formula: str) -> tuple[Schema, pd
         rows: validated rows, with numbers of households.
         formula: a regression as in ``keep``.
     Returns:
-        the schema and the rows of a table of these members, with columns of members as ROLE.COLUMN.
+        the schema and the rows of a table of these members, with columns of members as ROLE.COLUMN,
+        and the number of each row's record, which is not in the schema.
     Raises:
         SchemaError: no such regression.
     """
     homes = schema.homes
     places, _ = layout_of(schema).kept_by(formula)
     place = min(places)  # where all places are meant, those after it are among its rows
-    values, _ = homes.beside(homes.of(rows), place)
+    values, of = homes.beside(homes.of(rows), place)
     known = homes.known(place)
     columns = {name: as_given(known[name], name) for name in values}
     typed = {name: values_of(columns[name], value) for name, value in values.items()}
-    return Schema(columns), pd.DataFrame(typed)
+    return Schema(columns), pd.DataFrame({**typed, homes.unit.id: of})
 
 
 def _edges(column: Column, values: Floats) -> Floats | None:

@@ -35,6 +35,7 @@ from dpbayes.inference.coverage import (
 from dpbayes.privacy.guarantee import MOST_DATASETS
 from dpbayes.records.formats import read_records
 from dpbayes.schema.columns import Level
+from dpbayes.schema.table import unit_of
 from dpbayes.schema.values import level_places, level_text
 from dpbayes.synthesis.release import STATEMENT, Release
 
@@ -59,6 +60,11 @@ class ReleasedData:
     basis: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     levels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> Mapping[str, Any] | None:
+        """Declaration of records of several rows, for ``formula_fit``; None if each row is one."""
+        return unit_of(self.settings)
 
 
 def read_release(directory: str | Path) -> ReleasedData:

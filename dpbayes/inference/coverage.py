@@ -95,10 +95,10 @@ _BETWEEN = (
     "covered 4 to 8, of a partner's 11 to 17, of means, shares and distances 16 to 20 (ε = 1 and 3)"
 )
 _CHAINED = (
-    "rows of one person are not independent, as these standard errors take them to be: sum errors "
-    "by person in a function for `analyse`. So summed, 95% intervals covered 8 to 10 times of 10 "
-    "samples of 5,000 simulated persons, and within persons they were 11 to 29 standard errors "
-    "of the records wide on either side (ε = 1 and 3)"
+    "rows of one person are not independent. With errors summed by person, as `combine` and "
+    "`formula_fit` with `release.unit` do, 95% intervals covered 8 to 10 times of 10 samples of "
+    "5,000 simulated persons, and within persons they were 11 to 29 standard errors of the records "
+    "wide on either side (ε = 1 and 3)"
 )
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
@@ -17,6 +18,7 @@ from dpbayes.formula.formula import DataFormula, columns_of
 from dpbayes.formula.text import quoted
 from dpbayes.inference.combining import Estimates
 from dpbayes.inference.firth import fit_firth
+from dpbayes.inference.several_rows import with_others
 from dpbayes.schema.values import level_text
 
 
@@ -83,7 +85,10 @@ _DIRECT = ("ols", "gamma")  # fitted without an optimiser that talks
 
 
 def formula_fit(
-    formula: str, model: str = "ols", levels: Mapping[str, Sequence[Any]] | None = None
+    formula: str,
+    model: str = "ols",
+    levels: Mapping[str, Sequence[Any]] | None = None,
+    unit: Mapping[str, Any] | None = None,
 ) -> Callable[[pd.DataFrame], Estimates]:
     """Return a function for ``analyse`` that fits a regression with statsmodels.
 
@@ -101,6 +106,10 @@ def formula_fit(
         model: one of ``MODELS``.
         levels: levels of columns, in the order of the release (``ReleasedData.levels``): the first
             is the reference level. By default the sorted levels of each data set.
+        unit: declaration of records of several rows (``ReleasedData.unit``). Errors are then
+            independent between records, not between rows (Liang and Zeger, Biometrika, 1986), but
+            for Firth's; and columns of other rows are read as in ``keep``: ``before.wage``,
+            ``head.age``.
     Raises:
         InferenceError: statsmodels is missing, the formula is invalid, or it does not suit the
             data.
@@ -128,13 +137,12 @@ def formula_fit(
 
     def fit(data: pd.DataFrame) -> Estimates:
         where = f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}"
-        complete = data.dropna(subset=[name for name in read.columns if name in data])
-        if len(complete) < len(data):
-            tell(_LEFT_OUT)
-        data = complete
-        if data.empty:
-            raise InferenceError(f"{where}: no row has values in all of these columns.")
+        own = None
+        if unit is not None and unit["id"] in data:
+            own, data = unit["id"], with_others(data, read.columns, unit)
+        data = _complete(data, read.columns, where, tell)
         data = _in_order(data, read.columns, declared)
+        records = None if own is None else data[own]
         try:
             for outcome in outcomes if kind.coded else ():
                 if outcome in data:
@@ -153,7 +161,7 @@ def formula_fit(
                 result = _penalised(y, X, tell)
             if result is None:
                 raise InferenceError(f"{where}: {_NO_MAXIMUM}")
-            return result if kind.intercept else _cutpoints(result)
+            return _finished(result, kind, records)
         except InferenceError:
             raise
         except Exception as error:  # libraries raise errors of many kinds
@@ -161,6 +169,18 @@ def formula_fit(
             raise InferenceError(f"{where}: {message}") from None
 
     return fit
+
+
+def _complete(
+    data: pd.DataFrame, names: Iterable[str], where: str, tell: Callable[[str], None]
+) -> pd.DataFrame:
+    """Rows with values in all of these columns, as far as there are such columns."""
+    complete = data.dropna(subset=[name for name in names if name in data])
+    if len(complete) < len(data):
+        tell(_LEFT_OUT)
+    if complete.empty:
+        raise InferenceError(f"{where}: no row has values in all of these columns.")
+    return complete
 
 
 def _in_order(
@@ -173,11 +193,12 @@ def _in_order(
     """
     changed: dict[str, pd.Series] = {}
     for name in names:
-        if name not in data or name not in declared:
+        levels = declared.get(name, declared.get(name.partition(".")[2]))  # as of before.NAME
+        if name not in data or levels is None:
             continue
         texts = data[name].map(level_text)
         found = set(texts.unique())
-        present = {level_text(v): v for v in declared[name] if level_text(v) in found}
+        present = {level_text(v): v for v in levels if level_text(v) in found}
         if not present:
             continue
         if others := sorted(found - set(present)):
@@ -255,7 +276,23 @@ def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
         return result if converged and np.isfinite(errors).all() and not unknown.any() else None
 
 
-def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
+def _finished(result: Any, kind: Kind, records: pd.Series | None) -> Estimates:
+    """Estimates with their variances, between records if these are given for each row."""
+    if kind.intercept and (records is None or isinstance(result, tuple)):
+        same: Estimates = result
+        return same
+    covariance = result.cov_params()
+    if records is not None:
+        if records.nunique() < 2:
+            raise InferenceError("all rows are of one record, which tells nothing of others.")
+        sandwich = importlib.import_module("statsmodels.stats.sandwich_covariance")
+        covariance = sandwich.cov_cluster(result, np.asarray(pd.factorize(records)[0]))
+    if not kind.intercept:
+        return _cutpoints(result, covariance)
+    return result.params, pd.Series(np.diag(covariance), result.params.index)
+
+
+def _cutpoints(result: Any, covariance: ArrayLike) -> tuple[pd.Series, pd.Series]:
     """Estimates and variances of coefficients and cutpoints.
 
     statsmodels estimates the first cutpoint and the logarithms of the steps between cutpoints;
@@ -267,7 +304,7 @@ def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
     jacobian = np.eye(len(values))
     jacobian[slopes:, slopes] = 1.0
     jacobian[slopes + 1 :, slopes + 1 :] = np.tri(len(steps)) * steps
-    variances = np.diag(jacobian @ result.cov_params().to_numpy() @ jacobian.T)
+    variances = np.diag(jacobian @ np.asarray(covariance) @ jacobian.T)
     labels = [*result.params.index[:slopes], *(f"cutpoint {k + 1}" for k in range(len(cuts)))]
     return pd.Series(np.concatenate([values[:slopes], cuts]), labels), pd.Series(variances, labels)
 

@@ -14,6 +14,7 @@ from typing import Any
 from dpbayes.core.errors import InferenceError, SchemaError, listed
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import without_groups
+from dpbayes.formula.terms import columns_used
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, Name, Node, Number, Operation, names_in, text_of
 from dpbayes.inference.coverage import (
@@ -83,7 +84,7 @@ regressions = [
 ]
 for formula, model in regressions:
     print(model, formula)
-    print(analyse(release, formula_fit(formula, model, release.levels)))
+    print(analyse(release, formula_fit(formula, model, release.levels, release.unit)))
 """
 _PYTHON = """\
 {numpy}import pandas as pd
@@ -91,7 +92,7 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 files = [f"synthetic_{{i}}{ending}" for i in range(1, {after})]
-fits = [smf.{call}, {read}).{fit} for file in files]
+{fits}
 m = len(fits)
 coefficients = pd.DataFrame([fit.params for fit in fits])
 estimate, between = coefficients.mean(), coefficients.var()
@@ -102,6 +103,13 @@ half = stats.t.ppf(0.975, df) * variance**0.5
 table = {{"estimate": estimate, "low": estimate - half, "high": estimate + half}}
 print(pd.DataFrame(table).to_string())
 """
+_FITS = "fits = [smf.{call}, {read}).{fit} for file in files]"
+_FITS_BY_RECORD = """\
+tables = [{read} for file in files]
+fits = [
+    smf.{call}, data).fit({options}cov_type="cluster", cov_kwds={{"groups": data[{by}]}})
+    for data in tables
+]"""
 _R = """\
 files <- sprintf("synthetic_%d{ending}", 1:{m})
 fits <- lapply(files, function(file) {call}, data = {read}))
@@ -109,7 +117,7 @@ m <- length(fits)
 coefficients <- do.call(rbind, lapply(fits, coef))
 estimate <- colMeans(coefficients)
 between <- apply(coefficients, 2, var)
-within <- colMeans(do.call(rbind, lapply(fits, function(fit) diag(vcov(fit)))))
+within <- colMeans(do.call(rbind, lapply(fits, function(fit) diag({vcov}))))
 # The rule {rule}:
 {by_rule}
 half <- qt(0.975, df) * sqrt(variance)
@@ -212,10 +220,19 @@ def analysis(
             "likelihood there, which statsmodels does not have; that in R needs the package "
             "brglm2."
         )
+    home = unit_of(public_settings)
+    if home is not None and not one:
+        text.append(
+            f"The {home['member']}s of a {home['noun']} are not independent: the programs compute "
+            f"standard errors by `{home['id']}`, that in R by the package sandwich."
+        )
     if any(each.isna().any(axis=None) or (each == "").any(axis=None) for each in sets):
         text.append("Rows with a missing value in a column of a regression are left out of it.")
     texts = _texts(statement.get("levels", {}))
-    form = _Form(ending, 1 if one else m, rule, ratio, texts, bool(separated), formulas[0] or "")
+    form = _Form(
+        ending, 1 if one else m, rule, ratio, texts, bool(separated), formulas[0] or "",
+        None if home is None or one else home["id"],
+    )  # fmt: skip
     own = _own(statement, data, schema) or [(str(formulas[0]), model)]
     code = _programs(formulas, model, own, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
@@ -230,11 +247,17 @@ def _own(
     """
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     own = []
+
+    def levels_of(name: str) -> Sequence[Any]:
+        """Levels of a column, also of one of members, ROLE.NAME."""
+        found: Sequence[Any] = levels.get(name, levels.get(name.partition(".")[2], ()))
+        return found
+
     for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
         with contextlib.suppress(SchemaError):
             plain = without_groups(formula)[0]
             match parse(plain).outcome:
-                case Name(name) if len(levels.get(name, ())) == 2 or (
+                case Name(name) if len(levels_of(name)) == 2 or (
                     name in data and _is_truth(data[name])
                 ):
                     own.append((plain, "logit"))
@@ -278,6 +301,7 @@ class _Form:
         texts: columns that programs would not read as the texts that they are.
         separated: the likelihood of a logistic regression has no maximum in some data set.
         example: the example's formula for dpbayes.
+        of_record: column that tells which rows are a record's, where it has several.
     """
 
     ending: str
@@ -287,10 +311,15 @@ class _Form:
     texts: Sequence[str]
     separated: bool
     example: str
+    of_record: str | None
 
     @property
     def without_missing(self) -> str:
         """Leave out rows without an outcome: pandas would take a missing level for another one."""
+        if self.of_record:  # statsmodels leaves out no records of rows that it leaves out
+            parsed = parse(self.example)
+            names = [*names_in(parsed.outcome), *columns_used("example", parsed.terms)]
+            return f".dropna(subset={list(dict.fromkeys(names))})"
         if not self.example.startswith("I(("):
             return ""
         (outcome,) = names_in(parse(self.example).outcome)
@@ -326,9 +355,16 @@ def _programs(
     if model == "logit":
         call, of_r, fit = f"logit({patsy!r}", f"glm({for_r}, family = binomial", "fit(disp=0)"
         of_r += ", method = brglm2::brglmFit" * form.separated
+    parts = {"call": call, "read": in_python}
+    given["fits"] = _FITS.format(fit=fit, **parts)
+    given["vcov"] = "vcov(fit)"
+    if by := form.of_record:
+        options = "disp=0, " * (model == "logit")
+        given["fits"] = _FITS_BY_RECORD.format(options=options, by=repr(by), **parts)
+        given["vcov"] = f"sandwich::vcovCL(fit, cluster = ~ `{by}`)"
     programs = [
         Code("Python, with pandas and statsmodels",
-             templates[0].format(call=call, fit=fit, read=in_python, by_rule=python, **given)),
+             templates[0].format(fit=fit, by_rule=python, **parts, **given)),
         Code("R", templates[1].format(call=of_r, read=in_r, by_rule=r, **given)),
     ][form.separated and m > 1 :]  # fmt: skip
     if m == 1:

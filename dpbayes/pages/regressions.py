@@ -228,7 +228,8 @@ def of_records(whole: Whole, formula: str) -> OnRecords:
     declared = [name for name in left if name in whole.schema.columns]
     kind = whole.schema[declared[0]].type if len(declared) == len(left) == 1 else None
     model = "logit" if kind == "binary" else "ordinal" if kind == "ordinal" else "ols"
-    fit = formula_fit(plain, model, {c.name: c.levels for c in whole.schema.columns.values()})
+    levels = {c.name: c.levels for c in whole.schema.columns.values()}
+    fit = formula_fit(plain, model, levels, whole.unit)
     names, (values, errors) = _fitted(fit, whole.schema, whole.weighed)
     ours = values, errors * math.sqrt(len(whole.weighed) / whole.size)
     return OnRecords(plain, model, fit, names, ours, left[0] if declared else "", by)
@@ -423,7 +424,7 @@ def _coefficients(names: list[str], ours: Estimates, theirs: Estimates) -> pd.Da
 def _fitted(
     fit: Callable[[pd.DataFrame], Any], schema: Schema, data: pd.DataFrame
 ) -> tuple[list[str], Estimates]:
-    plain = data.astype({n: object for n in data if schema[str(n)].levels})
+    plain = data.astype({n: object for n, c in schema.columns.items() if c.levels and n in data})
     with warnings.catch_warnings():  # the section says what is left out
         for kind in (UserWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)

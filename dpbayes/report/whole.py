@@ -58,6 +58,8 @@ class Whole:
         records, synthetic: tables of shape (n, columns) and (n', columns).
         holdout: records of the same population that the synthesis did not use, or None.
         weights: sampling weights of the records, shape (n,), or None.
+        unit: column of both tables that tells whose rows they are, and what a record is, where
+            records have several rows; else None.
     """
 
     schema: Schema
@@ -65,6 +67,7 @@ class Whole:
     synthetic: pd.DataFrame
     holdout: pd.DataFrame | None = None
     weights: pd.Series | None = None
+    unit: Mapping[str, str] | None = None
 
     @classmethod
     def of(
@@ -110,10 +113,15 @@ class Whole:
         """
         outcomes, others = columns_of(without_groups(formula)[0])
         names = {*outcomes, *others}
-        if schema.unit is None or names <= {*self.schema.columns}:
+        if schema.unit is None:
             return self
-        of, own = joined(schema, schema.validate(records), formula)
-        return Whole(of, own, joined(schema, schema.validate(synthetic), formula)[1])
+        unit = {"id": schema.unit.id, "noun": schema.unit.noun}
+        both = [schema.validate(table) for table in (records, synthetic)]
+        if names <= {*self.schema.columns}:
+            kept = [*self.schema.columns, unit["id"]]
+            return Whole(self.schema, both[0][kept], both[1][kept], unit=unit)
+        (of, own), (_, made) = (joined(schema, table, formula) for table in both)
+        return Whole(of, own, made, unit=unit)
 
     @cached_property
     def weighed(self) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.errors import DataError, SchemaError, did_you_mean
 from dpbayes.core.lazy import pd
-from dpbayes.schema.columns import Column
+from dpbayes.schema.columns import NUMERIC, Column
 from dpbayes.schema.rules import Rule, Values, numbers_of
 from dpbayes.schema.units import Unit
 
@@ -197,10 +197,11 @@ class Homes(ABC):
                 )
 
     def _check_order(self, column: Column) -> None:
-        if column.type not in ("continuous", "count") or column.optional or column.upper is None:
+        kinds = NUMERIC if self.chain else NUMERIC[:2]  # a member born last is the youngest
+        if column.type not in kinds or column.optional or column.upper is None:
             raise SchemaError(
-                f"{self.unit.table}: {self.key} = {column.name!r} must be a continuous column or a "
-                "count, with both bounds, in which no value is missing."
+                f"{self.unit.table}: {self.key} = {column.name!r} must be a column with type "
+                f"{' or '.join(kinds)}, with both bounds, in which no value is missing."
             )
 
     def quoted(self, text: str) -> str:

@@ -30,8 +30,8 @@ class Panel(Unit):
         id: identifier of the persons, declared with type = "identifier". Released rows have the
             numbers of synthetic persons in its place.
         most: upper bound on the waves of a person.
-        time: numeric column of the time of a wave, such as the year: no two waves of a person have
-            the same.
+        time: column of the time of a wave, a number, date or datetime, such as the year: no two
+            waves of a person have the same.
         columns: columns in which all waves of a person have the same value, such as the sex.
         rules: conditions on a wave and the one before, whose columns are written as before.COLUMN:
             "education >= before.education".

@@ -44,7 +44,10 @@ def without(*keys):
         (changed(most=True), "most = True must be"),
         (changed(id="income"), "'income' must be declared with type = \"identifier\""),
         (changed(order="ages"), "order names 'ages', which is not declared .did you mean 'age'"),
-        (changed(order="language"), "order = 'language' must be a continuous column or a count"),
+        (
+            changed(order="language"),
+            "order = 'language' must be a column with type continuous or count",
+        ),
         (changed(order="income"), "'income' differs by member"),
         (changed(columns=["age"]), "'age' differs by member"),
         (changed(columns="income"), "household: columns"),

@@ -36,7 +36,7 @@ def changed(**changes):
         (changed(most=1), "most = 1 must be a whole number from 2 to 30"),
         (changed(id="sex"), "'sex' must be declared with type = \"identifier\""),
         (changed(time="years"), "time names 'years', which is not declared .did you mean 'year'"),
-        (changed(time="member"), "time = 'member' must be a continuous column or a count"),
+        (changed(time="member"), "time = 'member' must be a column with type continuous or count"),
         (changed(time="wage"), "in which no value is missing"),
         (changed(time=["year"]), "panel: time"),
         (changed(columns=["year"]), "'year' differs by wave"),
@@ -202,6 +202,38 @@ def test_large_times_are_kept(start):
     data = dpb.Synthesizer(declared, Panels(20.0)).fit(table).sample(1, seed=1).datasets[0]
     assert data["year"].max() > start + 28
     assert data.groupby("nr").size().mean() > 2
+
+
+@pytest.mark.parametrize(
+    ("time", "start", "freq"),
+    [
+        ({"type": "date", "lower": "1999-01-01", "upper": "2008-12-31"}, "1999-03-01", "D"),
+        ({"type": "datetime", "lower": "2020-01-01T00:00", "upper": "2020-12-31T23:59"},
+         "2020-03-01", "min"),
+    ],
+)  # fmt: skip
+def test_times_are_dates_or_moments(time, start, freq, tmp_path):
+    """Waves 100 to 120 days or minutes apart stay so, in order, and a later start is kept."""
+    rng = np.random.default_rng(1)
+    nr = np.repeat(np.arange(600), 3)
+    begin = rng.integers(0, 1000, 600)[nr]
+    steps = begin + np.tile(np.arange(3), 600) * 110 + rng.integers(-5, 6, len(nr))
+    when = pd.Timestamp(start) + pd.to_timedelta(steps, unit=freq)
+    texts = when.strftime("%Y-%m-%d" if freq == "D" else "%Y-%m-%dT%H:%M")
+    records = pd.DataFrame({"nr": nr, "year": texts, "ill": (steps > 700) * 1})
+    declared = schema(
+        panel={"id": "nr", "most": 3, "time": "year"},
+        rules=[],
+        columns={"nr": COLUMNS["nr"], "year": time, "ill": {"type": "binary"}},
+    )
+    made = dpb.Synthesizer(declared, Panels(50.0)).fit(records).sample(1, seed=1).datasets[0]
+    moments = pd.to_datetime(made["year"])
+    gaps = moments.groupby(made["nr"]).diff().dropna() / pd.Timedelta(1, freq)
+    assert (gaps > 0).all()
+    assert gaps.median() == pytest.approx(110, abs=5)
+    assert ((gaps > 95) & (gaps < 125)).mean() > 0.9
+    first = (moments.groupby(made["nr"]).min() - pd.Timestamp(start)) / pd.Timedelta(1, freq)
+    assert first.median() == pytest.approx(np.median(begin), abs=60)
 
 
 def test_texts_and_names_with_a_dot():
