@@ -48,6 +48,12 @@ class Kind:
     method: str | None = None
     separable: bool = False
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the model's ``fit``: of an optimiser, none of whose words are printed."""
+        quiet: dict[str, Any] = {} if self.name in _DIRECT else {"disp": 0}
+        return quiet if self.method is None else {**quiet, "method": self.method}
+
 
 KINDS: dict[str, Kind] = {
     "ols": Kind("statsmodels.api", "OLS"),
@@ -81,7 +87,7 @@ SEPARATED = (
 )
 MOST_CUTPOINTS = 50  # distinct numbers that an ordinal outcome may have
 _UNKNOWN = 20.0  # standard error of a log odds or a log mean that no data with a maximum have
-_DIRECT = ("ols", "gamma")  # fitted without an optimiser that talks
+_DIRECT = ("OLS", "GLM")  # fitted without an optimiser that talks
 
 
 def formula_fit(
@@ -111,13 +117,13 @@ def formula_fit(
             for Firth's; and columns of other rows are read as in ``keep``: ``before.wage``,
             ``head.age``.
     Raises:
-        InferenceError: statsmodels is missing, the formula is invalid, or it does not suit the
-            data.
+        InferenceError: no statsmodels; an invalid formula, or one that does not suit the data.
     """
-    if model not in KINDS:
+    kind = KINDS.get(model)
+    if kind is None:
         raise InferenceError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
     try:
-        module = importlib.import_module(KINDS[model].module)
+        module = importlib.import_module(kind.module)
         api = importlib.import_module("statsmodels.api")
     except ImportError:
         raise InferenceError(
@@ -128,11 +134,6 @@ def formula_fit(
         outcomes, _ = columns_of(formula)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
-    declared = levels or {}
-    kind = KINDS[model]
-    options: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
-    if kind.method is not None:
-        options["method"] = kind.method
     tell = _once()
 
     def fit(data: pd.DataFrame) -> Estimates:
@@ -141,7 +142,7 @@ def formula_fit(
         if unit is not None and unit["id"] in data:
             own, data = unit["id"], with_others(data, read.columns, unit)
         data = _complete(data, read.columns, where, tell)
-        data = _in_order(data, read.columns, declared)
+        data = _in_order(data, read.columns, levels or {})
         records = None if own is None else data[own]
         try:
             for outcome in outcomes if kind.coded else ():
@@ -156,7 +157,7 @@ def formula_fit(
                 )
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
-            result = _maximum(lambda: model_of_data.fit(**options), X * kind.separable)
+            result = _maximum(lambda: model_of_data.fit(**kind.arguments), X * kind.separable)
             if result is None and model == "logit":
                 result = _penalised(y, X, tell)
             if result is None:

@@ -213,19 +213,8 @@ def analysis(
     truth = outcome in data and _is_truth(data[outcome])
     model = "logit" if truth or outcome.startswith("I((") else "ols"
     separated = [] if model == "ols" else _separated(str(formulas[0]), sets, statement)
-    if separated and not one:
-        text.append(
-            f"In {len(separated)} data sets a level or a covariate separates the outcomes of the "
-            "example, so that the likelihood has no maximum. The programs take Firth's penalised "
-            "likelihood there, which statsmodels does not have; that in R needs the package "
-            "brglm2."
-        )
     home = unit_of(public_settings)
-    if home is not None and not one:
-        text.append(
-            f"The {home['member']}s of a {home['noun']} are not independent: the programs compute "
-            f"standard errors by `{home['id']}`, that in R by the package sandwich."
-        )
+    text += [] if one else _of_programs(len(separated), home)
     if any(each.isna().any(axis=None) or (each == "").any(axis=None) for each in sets):
         text.append("Rows with a missing value in a column of a regression are left out of it.")
     texts = _texts(statement.get("levels", {}))
@@ -236,6 +225,24 @@ def analysis(
     own = _own(statement, data, schema) or [(str(formulas[0]), model)]
     code = _programs(formulas, model, own, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
+
+
+def _of_programs(separated: int, home: Mapping[str, Any] | None) -> list[str]:
+    """Say what the programs do where some data sets are separated, or records have several rows."""
+    text = []
+    if separated:
+        text.append(
+            f"In {separated} data sets a level or a covariate separates the outcomes of the "
+            "example, so that the likelihood has no maximum. The programs take Firth's penalised "
+            "likelihood there, which statsmodels does not have; that in R needs the package "
+            "brglm2."
+        )
+    if home is not None:
+        text.append(
+            f"The {home['member']}s of a {home['noun']} are not independent: the programs compute "
+            f"standard errors by `{home['id']}`, that in R by the package sandwich."
+        )
+    return text
 
 
 def _own(
