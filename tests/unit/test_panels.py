@@ -184,6 +184,31 @@ def test_equations_within_and_between_waves(between, within):
     declared.validate(data)
 
 
+def test_an_equation_of_given_columns_keeps_bounds():
+    """Who began with much experience has few waves: 13 years are all that there are.
+
+    The equation computes a column from those drawn in earlier steps alone.
+    """
+    rng, persons = np.random.default_rng(1), 300
+    nr, year = np.repeat(np.arange(persons), 8), np.tile(np.arange(1980, 1988), persons)
+    records = pd.DataFrame({
+        "nr": nr, "year": year, "years": rng.integers(0, 6, persons)[nr] + year - 1980,
+        "ill": rng.integers(0, 2, len(nr)),
+    })  # fmt: skip
+    rule = "years == before.years + year - before.year"
+    declared = schema(
+        panel={"id": "nr", "most": 8, "time": "year", "rules": [rule]}, rules=[], rows=persons,
+        columns={
+            "nr": COLUMNS["nr"], "ill": {"type": "binary"},
+            "year": {"type": "count", "lower": 1980, "upper": 1987},
+            "years": {"type": "count", "lower": 0, "upper": 13},
+        },
+    )  # fmt: skip
+    fit = dpb.Synthesizer(declared, Panels(0.1)).fit(records)
+    for seed in range(4):
+        declared.validate(fit.sample(1, seed=seed).datasets[0])
+
+
 def test_before_and_after():
     tree = {**COLUMNS, "year": {"type": "count", "lower": 1, "upper": 2}}
     table = waves(200)[lambda t: t["year"] <= 2011].assign(year=lambda t: t["year"] - 2009)

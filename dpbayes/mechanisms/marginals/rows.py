@@ -52,13 +52,13 @@ def synthetic_codes(
     # Rejection sampling: independent rows that keep the rules have the model's distribution given
     # the rules. If noise makes allowed rows nearly impossible, draws become more and more uniform.
     for flat in np.linspace(-1, 1, AGAIN).clip(min=0):
-        dead = walk.dead.copy()
+        dead = walk.dead & ~walk.lost
         if not dead.any():
-            return codes
+            break
         again, public = walk.of(dead), public_codes[dead[: len(public_codes)]]
         codes[dead] = maker.rows(int(dead.sum()), public, again, near=False, flat=float(flat))
         walk.put(dead, again)
-    if spare is None:
+    if spare is None or not walk.dead.any():
         return codes
     spare_walk, levels = spare
     dead, good = walk.dead.copy(), np.flatnonzero(~spare_walk.dead)

@@ -352,9 +352,10 @@ class Walk:
     Attributes:
         values: numbers of the columns drawn so far (``schema.rules``), shape (rows,) each.
         dead: mask of rows that can no longer keep all rules, shape (rows,).
+        lost: mask of rows whose given values alone break a rule, so that no draw keeps it.
 
     Args:
-        public_values: values of the public columns, shape (rows,) each.
+        public_values: values that are given, as of public columns, shape (rows,) each.
     """
 
     def __init__(self, structure: Structure, rows: int, public_values: Values) -> None:
@@ -362,6 +363,9 @@ class Walk:
         self._names = list(structure.axes)
         self.values: dict[str, Floats] = dict(public_values)
         self.dead: Mask = np.zeros(rows, dtype=bool)
+        given = [b for b in structure.bonds if b.names and b.names <= set(public_values)]
+        self.lost = self._broken(given)
+        self.dead |= self.lost
 
     def of(self, rows: Mask) -> Walk:
         """A new walk for some of the rows, with only the public columns filled in."""
