@@ -215,6 +215,16 @@ class Guarantee:
         return self._of_person(self.holds_for)
 
     @property
+    def epsilon_member(self) -> float:
+        """Total ε when one row of a unit of several rows is gained, lost or changed.
+
+        That changes its unit, or adds or removes it, where it is the only row and n is not public.
+        """
+        if self.holds_for == "substitution":
+            return self.epsilon_substitution
+        return max(self.epsilon, self.epsilon_substitution)
+
+    @property
     def asked(self) -> float:
         """Total ε of a person for the relation ``adjacency``, for which the user set epsilon."""
         return self._of_person(self.adjacency)
@@ -343,7 +353,11 @@ class Guarantee:
 
     def _of_persons(self) -> dict[str, Any]:
         if self.members > 1:
-            return {"unit": self.unit, "members_per_unit": self.members}
+            return {
+                "unit": self.unit,
+                "members_per_unit": self.members,
+                "epsilon_member": _or_none(self.epsilon_member),
+            }
         if self.cluster == 1:
             return {}
         return {
@@ -409,7 +423,7 @@ class Guarantee:
             member = (
                 f"one {member}" if self.holds_for == "add-remove" else f"one of several {member}s"
             )
-            addition += f"; for {member} it is ε = {stated(self.epsilon_substitution)} at most"
+            addition += f"; for {member} it is ε = {stated(self.epsilon_member)} at most"
         if self.basis == "strict" and self.cluster > 1:
             addition = f"; for one record it is ε = {stated(self.holding)}{addition}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
@@ -507,22 +521,22 @@ class Guarantee:
         """State what holds for one row of a record that has several."""
         if self.members == 1:
             return ""
-        changed = stated(self.epsilon_substitution)
+        member = stated(self.epsilon_member)
         if self.unit == "person":
-            alone = ""
+            alone = "A person's only wave, gained or lost, adds or removes the person. "
             if self.holds_for == "substitution":
                 alone = "A person's only wave, gained or lost, changes the number of persons. "
             return (
                 "One wave that a person of several gains or loses, or that is changed, changes "
-                f"that person: for single waves ε is at most {changed}; one that is taken for "
+                f"that person: for single waves ε is at most {member}; one that is taken for "
                 f"another person's changes two. {alone}"
             )
-        alone = ""
+        alone = f" Who joins or leaves without others adds or removes a {self.unit}. "
         if self.holds_for == "substitution":
             alone = f" Who joins or leaves without others changes the number of {self.unit}s. "
         return (
             f"One member who joins or leaves a {self.unit} of others, or is changed in it, changes "
-            f"that {self.unit}: for single members ε is at most {changed}; who moves from one to "
+            f"that {self.unit}: for single members ε is at most {member}; who moves from one to "
             f"another changes two. {alone.strip()}"
         )
 

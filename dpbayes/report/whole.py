@@ -152,12 +152,12 @@ def bounds_of(statement: Mapping[str, Any], *, row: bool = False) -> Bounds | No
     """Bounds on attacks that a release's stated ε implies; None if none is claimed.
 
     Args:
-        row: attacks on one row, which changes the record that it is part of: of a household with
-            one member fewer nothing better is known than that it is another household.
+        row: attacks on one row, which changes the record that it is part of, or is all of it: of a
+            household with one member fewer nothing better is known than that it is another one.
     """
     epsilon = stated_loss(statement)
     if row and epsilon is not None and statement.get("unit", "record") != "record":
-        epsilon = float(statement["epsilon_substitution"])
+        epsilon = float(statement["epsilon_member"])
     return None if epsilon is None else Bounds.of(epsilon, check_delta(statement["delta"]))
 
 

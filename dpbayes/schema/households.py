@@ -90,7 +90,8 @@ class HouseholdHomes(Homes):
 
     def _places(self, columns: Mapping[str, Column]) -> tuple[tuple[str, ...], int]:
         if self.role is None:
-            return BY_ORDER, len(BY_ORDER) - 1
+            places = BY_ORDER[: self.unit.most]
+            return places, min(len(places), len(BY_ORDER) - 1)
         roles = self._roles(columns[self.role])
         self._texts = {role_name(level): level_text(level) for level in columns[self.role].levels}
         others = tuple(level for level in roles if level not in self._once)

@@ -429,6 +429,32 @@ def test_attacks_on_a_row_are_bounded_as_changes_of_its_household():
     assert row > 1.5 * np.exp(1)
 
 
+def test_who_lives_alone_and_leaves_is_a_household_removed():
+    """Of a noisy number the larger part is paid by households that are added or removed."""
+    claim = dpb.Synthesizer(schema(rows={"noisy": 0.9}), Households(1.0)).guarantee()
+    assert claim.epsilon_substitution == pytest.approx(0.2)
+    assert claim.epsilon_member == claim.epsilon == 1
+    assert bounds_of(claim.to_dict(), row=True).odds == pytest.approx(np.exp(1))
+    assert "for one member it is ε = 1 at most" in claim.lines()[1]
+    assert "for single members ε is at most 1;" in claim.paragraph()
+    public = dpb.Synthesizer(schema(rows="public"), Households(1.0)).guarantee()
+    assert public.epsilon_member == public.epsilon_substitution == 1
+
+
+@pytest.mark.parametrize("most", [2, 3, 4, 5])
+def test_members_by_order_have_as_many_places_as_there_can_be(most):
+    """Each block of tables is asked about: none is paid for and never drawn."""
+    table = people(200)
+    table = table[table.groupby("hh").cumcount() < most]
+    small = without("role", "once", "rules")["household"] | {"most": most}
+    declared = schema(household=small, rows=200)
+    assert len(declared.homes.places) == min(most, 4)
+    fitted = dpb.Synthesizer(declared, Households(1.0)).fit(table).fitted
+    assert None not in fitted.draw_private(StudyNoise(1))
+    made = fitted.synthetic(fitted.draw_private(StudyNoise(2)), 200, np.random.default_rng(1))
+    assert made.groupby("hh").size().max() == most
+
+
 def test_an_identifier_of_persons_stands_in_one_household():
     columns = {**TREE["columns"], "pid": {"type": "identifier"}}
     table = people(40)
