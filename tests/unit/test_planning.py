@@ -202,6 +202,33 @@ def test_a_plan_recommends_nothing_that_a_release_refuses():
     assert "score" in make_plan(schema, 2700, totals=(1.0,), model=model, runs=1).expected
 
 
+def test_score_says_how_long_intervals_get():
+    """16 slopes and small groups: twice as long at ε = 1, less at a δ, and hardly at ε = 3."""
+    levels = [f"class {k}" for k in range(100)]
+    names = [f"x{k}" for k in range(16)]
+    columns = {name: {"type": "binary", "public": True} for name in names}
+    columns |= {
+        "y": {"type": "binary"},
+        "class": {"type": "categorical", "levels": levels, "public": True},
+    }
+    schema = dpb.Schema.from_dict({"columns": columns})
+    model = dpb.Regression(f"y ~ {' + '.join(names)} + (1 | class)", "bernoulli")
+
+    def told(epsilon, delta=0.0):
+        mechanism = dpb.get_mechanism("score", epsilon=epsilon, delta=delta)
+        return " ".join(dpb.Synthesizer(schema, mechanism, model).outlook(2159).warnings)
+
+    strict, loose, much = told(1.0), told(1.0, 1e-6), told(3.0)
+    assert "about 2.1 times as long" in strict
+    assert "about 1.5 times as long" in loose
+    assert "Take fewer terms, a `delta`" in strict
+    assert "a `delta`" not in loose
+    assert "as long" not in much
+    for text in (strict, loose):
+        assert "hides single groups" in text
+        assert "hold" not in text
+
+
 def test_what_it_expects_of_each_kept_regression():
     """More ε: coefficients are nearer, and intervals shorter, as short as those of the records."""
     records, schema = earnings()

@@ -155,14 +155,17 @@ class Score(NoisyMechanism[FittedScore]):
         d = model.parameters - sum(count * width for count, width in groups)
         rounds = self.rounds(rows, d, groups, declared=schema.rows.number is not None)
         rounds.check()
-        information = rows * rounds.spent(1.0) / (rounds.moves * d)
+        # Noise at a δ is that of a larger pure ε: it does not grow with the number of sums.
+        spent = rounds.spent(1.0) * (1.0 if rounds.rho is None else math.sqrt(d + 1))
+        information = rows * spent / (rounds.moves * d)
         # A sum of scores has variance ``rows`` under the model. Noise added to it loses as much
         # information as a smaller number of records would.
         noise = rounds.sd(rounds.sums[-1]) * rounds.length(rounds.sums[-1])
         alpha = 1 / (1 + noise**2 / rows)
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if information >= LOST:
-            return Forecast(facts, tuple(_of_groups(rounds)))
+            longer = 1 / math.sqrt(alpha)
+            return Forecast(facts, (*_of_intervals(rounds, longer), *_of_groups(rounds, longer)))
         needed = math.ceil(rows * LOST / information)
         problem = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
@@ -180,8 +183,23 @@ class Score(NoisyMechanism[FittedScore]):
         return fitted
 
 
-def _of_groups(rounds: Rounds) -> Iterator[ForecastWarning]:
-    """Yield warnings of terms whose single groups are hidden by the noise of their sums."""
+def _of_intervals(rounds: Rounds, longer: float) -> Iterator[ForecastWarning]:
+    """Yield a warning of intervals that are so many times as long as the records' own."""
+    if longer > HIDDEN:
+        yield ForecastWarning(
+            f"Noise makes intervals of the parameters about {longer:.2g} times as long as the "
+            "records' own, and what is clipped makes them longer still.",
+            f"Take fewer terms{', a `delta`' * (rounds.rho is None)} or more ε.",
+        )
+
+
+def _of_groups(rounds: Rounds, of_slopes: float) -> Iterator[ForecastWarning]:
+    """Yield warnings of terms whose single groups are hidden by the noise of their sums.
+
+    Args:
+        of_slopes: how many times as long intervals of the other parameters are.
+    """
+    hold = " Slopes and the sd between groups hold." if of_slopes <= HIDDEN else ""
     for groups, width in rounds.groups:
         rows = rounds.rows / groups
         noise = rounds.sd(rounds.by_group, width) * rounds.length_by_group(groups, width)
@@ -189,8 +207,7 @@ def _of_groups(rounds: Rounds) -> Iterator[ForecastWarning]:
         if longer > HIDDEN:
             yield ForecastWarning(
                 f"Noise hides single groups: of {groups:,} groups with about {rows:,.0f} rows each "
-                "readers learn how far they differ, but hardly which ones are high or low. Slopes "
-                "and the sd between groups hold.",
+                f"readers learn how far they differ, but hardly which ones are high or low.{hold}",
                 "If single groups matter most, take anchored, larger groups or more ε.",
             )
 

@@ -68,9 +68,9 @@ class Rounds:
         if most_groups * PER_GROUP > self.rows:
             raise GuaranteeError(
                 f"{self.rows:,} rows in {most_groups:,} declared groups: mechanism 'score' needs "
-                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Leave out "
-                "levels of which there are publicly no rows; or take marginals and keep the "
-                "regression, or anchored if group effects matter most."
+                f"{PER_GROUP} rows to a group, as intervals are too short with fewer. Merge "
+                f"levels, by public knowledge, to {self.rows // PER_GROUP:,} at most; or take "
+                "marginals and keep the regression, or anchored if group effects matter most."
             )
 
     @property
