@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from dpbayes.engines.progress import under_way
 from dpbayes.publication.url import redact
 
 EVERY = 60.0  # seconds between signs of life
@@ -160,7 +161,7 @@ def sign_of_life() -> Iterator[None]:
         minutes = 0
         while not ended.wait(EVERY):
             minutes += 1
-            print(f"at work for {minutes} min", file=errors, flush=True)
+            print(f"at work for {minutes} min{under_way()}", file=errors, flush=True)
 
     thread = threading.Thread(target=say_so, daemon=True)
     thread.start()

@@ -66,11 +66,26 @@ class SamplingProgress:
             self._bar.stop()
 
 
+_done: dict[str, tuple[int, int]] = {}  # steps that are done, of how many, by loop
+
+
+def under_way() -> str:
+    """Words for the loops that run without a bar, the latest last; empty if there are none."""
+    return "".join(f"; {what}: {done} of {total} done" for what, (done, total) in _done.items())
+
+
 @contextlib.contextmanager
 def progress_of(total: int, what: str, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """Show a bar of the steps of a loop; gives a function to call after each."""
+    """Show a bar of the steps of a loop; gives a function to call after each.
+
+    Without a bar, ``under_way`` tells how many are done.
+    """
     if not shown:
-        yield lambda: None
+        _done[what] = (0, total)
+        try:
+            yield lambda: _done.update({what: (_done[what][0] + 1, total)})
+        finally:
+            del _done[what]
         return
     with _bar() as bar:
         task = bar.add_task(what, total=total)

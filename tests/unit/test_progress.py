@@ -33,3 +33,12 @@ def test_a_command_shows_that_it_is_at_work_wherever_its_output_goes(monkeypatch
     assert capfd.readouterr() == ("", "at work for 1 min\nat work for 2 min\n")
     time.sleep(0.3)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_sign_of_life_says_how_much_is_done(monkeypatch, capfd):
+    monkeypatch.setattr(streams, "EVERY", 0.2)
+    with streams.sign_of_life(), progress.progress_of(3, "data sets", shown=False) as done:
+        done()
+        time.sleep(0.3)
+    assert capfd.readouterr().err == "at work for 1 min; data sets: 1 of 3 done\n"
+    assert not progress.under_way()
