@@ -92,11 +92,16 @@ class BoundRecords:
         self._compiled = task.engine.compile(program)
         may_share = program.bundled or task.engine.checks_threads
         self.threads = task.settings.threads_per_chain if may_share else 1
-        if not program.bundled:
-            check_on_made_up(
-                self.model, self._compiled, task.schema, task.rows, self.threads, chains=False
-            )
+        self._check_program()
         self.plain = self._plain(self._compiled)
+
+    def _check_program(self) -> None:
+        """Check a user's program on made-up records: public facts alone decide what is found."""
+        if not self.model.program.bundled:
+            task, threads = self.task, self.threads
+            check_on_made_up(
+                self.model, self._compiled, task.schema, task.rows, threads, chains=False
+            )
 
     def _program_data(self, records: pd.DataFrame) -> dict[str, Any]:
         return self.model.data(records, self.task.rows)
@@ -445,6 +450,9 @@ class NeighbourRecords(BoundRecords):
     def __init__(self, of: BoundRecords, given: pd.DataFrame) -> None:
         self._of, self._places = of, given.index.to_numpy()
         super().__init__(of.task.of(of.task.schema.validate(given)))
+
+    def _check_program(self) -> None:
+        """Check nothing: the program, the schema and the public number of rows are the fit's."""
 
     def _program_data(self, records: pd.DataFrame) -> dict[str, Any]:
         """Program data; one record more has the public facts of one that is there."""
