@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats
+from dpbayes.core.arrays import Floats, Mask
 from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.core.lazy import pd, special
 from dpbayes.engines.candidates import CandidatesEngine
@@ -135,6 +135,10 @@ class _Search:
         except EngineError:  # more parameters than points of the prior can cover
             self.points, self.wide = self.draws, True
         self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
+        self.support = [
+            None if stage.candidates is not None else _support(stage, self.draws)
+            for stage in self.sampled
+        ]
         original = fit.task.table.original
         assert isinstance(original, pd.DataFrame)  # posteriors take no chunks
         self.original = original.reset_index(drop=True)
@@ -179,8 +183,8 @@ class _Search:
         fit = self.fit
         public_too = adjacency == CHANGED or not fit.task.schema.rows.public
         ratio = _ratio(
-            fit, self.ours, neighbour, self.points, self.draws, public_too=public_too,
-            wide=self.wide,
+            fit, self.ours, neighbour, self.points, self.draws, self.support,
+            public_too=public_too, wide=self.wide,
         )  # fmt: skip
         ratio += _of_tables(fit, neighbour, public_too=public_too)
         self.best[adjacency] = max(self.best[adjacency], ratio)
@@ -264,6 +268,7 @@ def _ratio(
     neighbour: pd.DataFrame,
     points: Candidates,
     draws: Candidates,
+    support: list[Mask | None],
     *,
     public_too: bool,
     wide: bool,
@@ -274,14 +279,16 @@ def _ratio(
         public_too: the neighbour has the same public values and number of rows. If a record is
             added while the number of rows is public, the public facts are held fixed.
         draws: draws of the fit and random points: both posteriors have to be 0 at the same ones.
+        support: by stage, at which of ``draws`` the posterior of the records is above 0; None if
+            draws are selected among points.
         wide: return the range of the log ratio, which needs no normalising constant.
     """
     total = 0.0
     sampled, theirs = fit.fitted.bound_stages(), fit.fitted.bound_stages(neighbour)
-    for log_ours, mine, stage in zip(ours, sampled, theirs, strict=True):
+    for log_ours, above, mine, stage in zip(ours, support, sampled, theirs, strict=True):
         if public_too and not _same_points(mine, stage):
             return math.inf  # a point can be drawn from one table and not from the other
-        if mine.candidates is None and not _same_support(mine, stage, draws):
+        if above is not None and not np.array_equal(above, _support(stage, draws)):
             return math.inf
         log_theirs = _log_posterior(stage, points, mine.candidates)
         if (np.isfinite(log_ours) != np.isfinite(log_theirs)).any():
@@ -301,10 +308,9 @@ def _same_points(ours: BoundStage, theirs: BoundStage) -> bool:
     )
 
 
-def _same_support(ours: BoundStage, theirs: BoundStage, points: Candidates) -> bool:
-    """Return True if both posteriors are above 0 at the same points."""
-    ours_at, theirs_at = (stage.bound.log_prob(points.draws) for stage in (ours, theirs))
-    return np.array_equal(np.isfinite(ours_at), np.isfinite(theirs_at))
+def _support(stage: BoundStage, points: Candidates) -> Mask:
+    """Points at which a posterior is above 0."""
+    return np.asarray(np.isfinite(stage.bound.log_prob(points.draws)))
 
 
 def _search(
