@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -91,8 +91,9 @@ class EmbeddedModel:
     def __init__(self, program: StanProgram, mir: str) -> None:
         self.program = program
         self.mir = mir
-        # Points last given to log_prob, and their coordinates; used for bundled programs only.
-        self.last: tuple[Floats, Floats] | None = None
+        # Points last given to log_prob, and their coordinates; used for bundled programs only. An
+        # audit looks at two sets of points in turn.
+        self.last: deque[tuple[Floats, Floats]] = deque(maxlen=2)
 
     def bind(self, data: StanData) -> EmbeddedBinding:
         declared = self.program.declared("data")
@@ -270,18 +271,18 @@ class EmbeddedBinding(DrawsByChains):
     def _coordinates(self, model: Any, points: Floats) -> Floats:
         """Unconstrained coordinates of constrained points, NaN where there are none.
 
-        They cost several times the density, so those of the last points are cached for bundled
+        They cost several times the density, so those of the last two calls are cached for bundled
         programs, whose bounds depend on no record: neighbouring data sets, which are compared at
         the same points, share them.
         """
-        last = self._model.last
-        if last is not None and np.array_equal(last[0], points):
-            again = unconstrained(model, points[:1])
-            if np.array_equal(again, last[1][:1], equal_nan=True):
-                return last[1]
+        for before, coordinates in tuple(self._model.last):
+            if np.array_equal(before, points):
+                again = unconstrained(model, points[:1])
+                if np.array_equal(again, coordinates[:1], equal_nan=True):
+                    return coordinates
         coordinates = unconstrained(model, points)
         if self._model.program.bundled:
-            self._model.last = points, coordinates
+            self._model.last.append((points, coordinates))
         return coordinates
 
     def log_density(self, points: Floats) -> Vector:
