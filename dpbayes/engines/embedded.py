@@ -94,6 +94,8 @@ class EmbeddedModel:
         # Points last given to log_prob, and their coordinates; used for bundled programs only. An
         # audit looks at two sets of points in turn.
         self.last: deque[tuple[Floats, Floats]] = deque(maxlen=2)
+        # Draws of the last priors, for engine candidates (``Proposer``), by what they follow from.
+        self.priors: deque[tuple[tuple[str, int], tuple[xr.DataTree, Floats]]] = deque(maxlen=4)
 
     def bind(self, data: StanData) -> EmbeddedBinding:
         declared = self.program.declared("data")

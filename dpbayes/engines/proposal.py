@@ -62,6 +62,7 @@ class Proposer:
         self, model: EmbeddedModel, data: StanData, count: int, outcomes: Outcomes | None = None
     ) -> None:
         n = int(data["n"])
+        self._model = model
         self._bundled = bundled = model.program.bundled
         self.count = count
         self._outcomes = outcomes
@@ -157,15 +158,24 @@ class Proposer:
 
     @cached_property
     def _of_prior(self) -> tuple[xr.DataTree, Floats]:
-        """Draws of the prior as parameters, and their unconstrained coordinates, shape (S, d)."""
+        """Draws of the prior as parameters, and their unconstrained coordinates, shape (S, d).
+
+        The seed is public, so that the same program and data give the same draws again: for the
+        neighbours of an audit they are not sampled twice.
+        """
         length = -(-max(self.count, _PRIOR_DRAWS) // _CHAINS)
+        key = self._prior.identity(), length
+        for known, found in tuple(self._model.priors):
+            if known == key:
+                return found
         settings = SamplerSettings(chains=_CHAINS, draws=length, seed=SEED, metric="dense_e")
         drawn = self._prior.sample(settings)
         names = [str(name) for name in drawn["posterior"].data_vars]
         draws = make_draws({name: stacked(drawn, name)[None] for name in names})
         points = self._prior.unconstrain(draws)
         good = np.flatnonzero(np.isfinite(points).all(axis=1))
-        return draws.isel(draw=good), points[good]
+        self._model.priors.append((key, (draws.isel(draw=good), points[good])))
+        return self._model.priors[-1][1]
 
     def _information(self, anchor: xr.DataTree, centre: Vector, step: Vector) -> Floats:
         """Fisher information of the public number of rows at the anchor, shape (d, d).
