@@ -159,8 +159,12 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
         records: validated, at least one.
         most: largest number of neighbours.
     """
-    if schema.unit is not None:
-        return list(itertools.islice(_of_households(schema, records), most))
+    of_unit = _of_records if schema.unit is None else _of_households
+    return list(itertools.islice(of_unit(schema, records), most))
+
+
+def _of_records(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourTable]:
+    """Yield neighbouring tables of independent records; each is made when it is asked for."""
     columns = schema.confidential()
     plain = _plain(records)
     place = ordinary(columns[0], records)
@@ -176,9 +180,10 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     candidates = pd.concat([pool for pool in pools if len(pool)])
     candidates = candidates.drop_duplicates().reset_index(drop=True)
     fixed = any(column.public for column in schema.columns.values())
-    tables: list[NeighbourTable] = []
 
-    def add(adjacency: Adjacency, frames: list[pd.DataFrame], changed: pd.DataFrame) -> None:
+    def tables(
+        adjacency: Adjacency, frames: list[pd.DataFrame], changed: pd.DataFrame
+    ) -> Iterator[NeighbourTable]:
         try:
             table = schema.validate(pd.concat(frames, ignore_index=True))
             record = schema.validate(changed)
@@ -186,19 +191,19 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
             return
         if not table.equals(records):
             instead = records.iloc[[place] if adjacency == "substitution" else []]
-            tables.append(NeighbourTable(adjacency, table, record, instead))
+            yield NeighbourTable(adjacency, table, record, instead)
 
     orders = [range(len(candidates))[:2], _spread(len(candidates), 2)]
     for i in (i for order in orders for i in order):
         candidate = candidates.iloc[[i]]
-        add("substitution", [plain.iloc[:place], candidate, plain.iloc[place + 1 :]], candidate)
+        changed = [plain.iloc[:place], candidate, plain.iloc[place + 1 :]]
+        yield from tables("substitution", changed, candidate)
         if not fixed:
-            add("add-remove", [plain, candidate], candidate)
+            yield from tables("add-remove", [plain, candidate], candidate)
         if i == 1 and not fixed:
             for at in outermost(columns[:1], records):
                 remaining = [plain.iloc[:at], plain.iloc[at + 1 :]]
-                add("add-remove", remaining, plain.iloc[[at]])
-    return tables[:most]
+                yield from tables("add-remove", remaining, plain.iloc[[at]])
 
 
 def _of_households(schema: Schema, records: pd.DataFrame) -> Iterator[NeighbourTable]:
