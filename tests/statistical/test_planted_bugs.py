@@ -17,7 +17,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.evaluate import audit as auditing
-from dpbayes.evaluate.exact import NEIGHBOURS, UNSEEN, audit_exact, share
+from dpbayes.evaluate import exact
+from dpbayes.evaluate.exact import UNSEEN, audit_exact, share
 from dpbayes.mechanisms import MECHANISMS, Households, Panels
 from dpbayes.privacy.guarantee import ADJACENCIES
 from tests import households, panels
@@ -390,8 +391,11 @@ def check_answers(plant, synthesizer, records, monkeypatch):
         SOUND[audited] = sound.claim
     plant(monkeypatch)
     # What few neighbours show needs no more of them.
-    for neighbours in (2, NEIGHBOURS):
-        wrong = audit_exact(synthesizer, records, neighbours)
+    for neighbours, alike in ((2, 1), (2, exact.ALIKE), (exact.NEIGHBOURS, exact.ALIKE)):
+        with monkeypatch.context() as few:
+            few.setattr(exact, "ALIKE", alike)
+            few.setattr(exact, "AWAY", exact.AWAY if alike > 1 else 1)
+            wrong = audit_exact(synthesizer, records, neighbours)
         if wrong.violated or beyond(wrong, SOUND[audited]):
             return
     pytest.fail(str(wrong))
