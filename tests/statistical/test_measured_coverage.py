@@ -12,7 +12,7 @@ from dpbayes.schema import Rows
 
 pytestmark = pytest.mark.statistical
 
-N, SETS, RUNS = 1000, 10, 60
+N, SETS, RUNS = 1000, 5, 60
 SCHEMA = dpb.Schema.from_dict(
     {
         "rows": "public",
@@ -59,11 +59,10 @@ def estimates(data):
 def test_coverage(mechanism, rows):
     """Of 95 % intervals, 60 runs of five quantities at ε = 1, whether n is public or not.
 
-    With coverage .95 a count of 60 is 51 or more but for 1 in 20,000 times; with .80, as by rules
-    that leave out the noise, it is with probability .05 only. All five: error rate below .001.
-    Shares of a number of rows taken for n covered 0 to 73 %. Slopes are shrunk more where tables
-    are as fine as twice the records would pay for: they cover .91 to .93 in 150 other runs, and 45
-    or more but for 1 in 4,000 times.
+    With coverage .95 a count of 60 is below 51 once in 1,350 times, and one of five in 270; they
+    covered .93 to .98 in 150 other runs of twice as many rows, with five data sets as here. With
+    .75 a count is 51 or more with probability .05, with .70 with .006. Shares of a number of rows
+    taken for n covered 0 to 73 %.
     """
     assert bool(mechanism.delta) == (mechanism.rho(SCHEMA) is not None)
     schema = replace(SCHEMA, rows=Rows.parse(rows))
@@ -75,5 +74,4 @@ def test_coverage(mechanism, rows):
         found = [estimates(data) for data in fit.sample(SETS, seed=run).datasets]
         low, high = combine(*zip(*found, strict=True), "reiter2002").interval()
         covered += (low <= truth) & (truth <= high)
-    slopes = 51 if isinstance(rows, str) else 45
-    assert (covered >= [51, 51, 51, slopes, slopes]).all(), covered
+    assert (covered >= 51).all(), covered
