@@ -174,8 +174,9 @@ class Proposer:
         draws = make_draws({name: stacked(drawn, name)[None] for name in names})
         points = self._prior.unconstrain(draws)
         good = np.flatnonzero(np.isfinite(points).all(axis=1))
-        self._model.priors.append((key, (draws.isel(draw=good), points[good])))
-        return self._model.priors[-1][1]
+        found = draws.isel(draw=good), points[good]
+        self._model.priors.append((key, found))
+        return found
 
     def _information(self, anchor: xr.DataTree, centre: Vector, step: Vector) -> Floats:
         """Fisher information of the public number of rows at the anchor, shape (d, d).
