@@ -432,6 +432,25 @@ def test_a_ledger_knows_persons_whatever_the_order_of_rows_and_names(tmp_path):
             ledger.check("b", claim, known)
 
 
+def test_a_forecast_tells_what_noise_hides():
+    """Of 500 persons with eleven columns all relations; of 5,000 with four, those below .1."""
+    many = {f"x{k}": {"type": "count", "upper": 20} for k in range(8)}
+    wide = schema(columns={**COLUMNS, **many}, keep=["x1 ~ before.x1 + x2"])
+
+    def told(declared, mechanism, rows):
+        warnings = dpb.Synthesizer(declared, mechanism).outlook(rows).warnings
+        return [text for text in warnings if "oise" in text and "Of what ties" not in text]
+
+    coarse, hidden = told(wide, Panels(1, delta=1e-6), 500)
+    assert "% of the persons: no more than its coarse shape will be kept" in coarse
+    assert "hides nearly all relations between columns, regressions in `keep` among them" in hidden
+    assert "or a δ" not in hidden
+    (faint,) = told(schema(), Panels(1), 20_000)
+    assert "Do not rely on relations between two columns whose correlation is below 0." in faint
+    assert "or a δ such as 1e-6" in faint
+    assert not told(schema(), Panels(20), 200_000)
+
+
 def test_a_release_tells_which_levels_are_told_apart_and_counts_persons():
     """Of 40 regions most are put together; the noise is that of a number of persons."""
     regions = [f"region {k}" for k in range(40)]

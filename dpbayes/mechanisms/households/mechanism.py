@@ -18,6 +18,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
+from dpbayes.mechanisms.households.expected import BlockNoise, cautions
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
 from dpbayes.mechanisms.households.layouts import layout_of
 from dpbayes.mechanisms.households.rows import empty_members, put, rows_of
@@ -47,6 +48,7 @@ NUMBER = 0.05  # share of the budget for the number of households, where any is 
 FEWEST, MOST = 2000, 20_000  # synthetic households that decide what to count next
 AGAIN = 20  # times that households are drawn again which keep not all rules
 REHEARSED = 200  # households that are drawn from no records, to find some that keep the rules
+LITTLE_NOISE = 20.0  # ε of these: at a small one noise would make nearly all of one kind
 TOGETHER = (
     "Of what ties the members of a household together, tables have the number of members by place, "
     "how far a member's {order} is from the head's or from that of the member before, and each "
@@ -138,13 +140,20 @@ class Households(NoisyTablesMechanism):
         of_nobody(schema, self.keep)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        problem = self.together.format(order=schema.homes.order)
+        problem, layout = self.together.format(order=schema.homes.order), self.layout(schema)
         remedy = "Look at it in the report, or beforehand on earlier records (`plan`)."
-        if not self.layout(schema).keep:
+        if not layout.keep:
             remedy += " A regression between them in `keep` has sums of its own."
-        if not self.delta:
-            remedy += " With a δ, such as 1e-6, the noise of so many tables is far smaller."
-        return Forecast({}, (ForecastWarning(problem, remedy),))
+        whole = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(layout))
+        noises = []
+        for block, share in zip(layout.blocks, shares_of(layout).tables, strict=True):
+            if {*block.hidden} & {*schema.columns}:
+                axes, budget = BlockAxes(block, rows * self.epsilon), whole.of(share)
+                budget = budget.weighted(1.0) if block.several else budget
+                given, asked = len(block.given), len(axes.asked)
+                noises.append(BlockNoise.of(axes.axes, given, asked, budget, rows))
+        noisy = cautions(noises, schema.counted, delta=bool(self.delta), kept=bool(layout.keep))
+        return Forecast({}, (*noisy, ForecastWarning(problem, remedy)))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedHouseholds:
         return FittedHouseholds(self, schema, schema.homes.of(records), rows)
@@ -352,7 +361,7 @@ def of_nobody(schema: Schema, keep: Sequence[str] = ()) -> Members:
 @functools.lru_cache(maxsize=8)  # a synthesizer is made several times before it is used
 def _of_nobody(plain: str, keep: tuple[str, ...]) -> Members:
     schema = Schema.from_dict(json.loads(plain))
-    mechanism = Households(1.0, keep=keep)
+    mechanism = Households(LITTLE_NOISE, keep=keep)
     nobody = empty_members(mechanism.layout(schema), np.empty(0, dtype=np.int64))
     fitted = FittedHouseholds(mechanism, schema, nobody, REHEARSED)
     answers = fitted.draw_private(StudyNoise(1))

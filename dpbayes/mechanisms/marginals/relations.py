@@ -26,7 +26,7 @@ _FARTHEST = 1.0  # longest step, by the mean divergence of a row's probabilities
 _DAMPED, _MORE = 1e-6, 10.0  # least damping of longer steps, and the factor until they are shorter
 _FOR_CURVATURE = 4000  # rows from which the curvature is computed
 _CLOSE = 1e-6  # twice the expected gain in log posterior below which the search ends
-_KEPT = 0.2  # a curvature serves on while each step makes the expected gain smaller by this factor
+_KEPT = 0.5  # a curvature serves on while each step makes the expected gain smaller by this factor
 _SHORTEST = 0.01  # shortest step that is tried, as a multiple of the Newton step
 _OVER = 0.5  # a step is halved if the slope at its end is below minus this, relative to the start
 _SOME = 1e-4  # least share of the expected gain that a step must achieve (Armijo)
@@ -275,19 +275,21 @@ class _Mode:
         """
         penalty = (1 + self.noise / self.n) * self.precision
         off = self._missed(weights) - penalty * (weights - self.prior)
-        root, gain, length = None, np.inf, 1.0
+        root, gain, past = None, np.inf, list[tuple[Floats, Floats]]()
         for _ in range(_STEPS):
-            step = None if root is None or length < 1 else linalg.lu_solve(root, off)
-            if step is None or float(step @ off) > _KEPT * gain:
+            step = None if root is None else _corrected(root, past, off)
+            if step is None or not 0 < float(step @ off) <= _KEPT * gain:
                 root, step = self._damped(weights, penalty, off)
+                past.clear()
             gain = float(step @ off)
-            length = 1.0
+            length, before = 1.0, off
             while True:
                 proposal = weights + length * step
                 off = self._missed(proposal) - penalty * (proposal - self.prior)
                 if length < _SHORTEST or float(step @ off) > -_OVER * gain:
                     break
                 length /= 2  # past the top along the step
+            past.append((length * step, before - off))
             weights = proposal
             if gain < _CLOSE:
                 return weights
@@ -401,6 +403,30 @@ class _Mode:
         self.split(known)[0][:, 0] = False  # intercepts
         self.sums, self.prior = self.sums + known * missed, known * before
         return self.climbed(weights)
+
+
+def _corrected(
+    root: tuple[Floats, Ints], past: Sequence[tuple[Floats, Floats]], off: Floats
+) -> Floats:
+    """Newton step whose curvature, of some rows at an earlier point, is corrected by later steps.
+
+    Args:
+        root: factors of the curvature.
+        past: steps since then, and by how much each made the gradient smaller, shape (F,) each.
+        off: gradient, shape (F,).
+
+    Source: liu-nocedal-1989, algorithm 2.1, with this curvature to start from.
+    """
+    rest, parts = off.copy(), []
+    bends = [(step, fall, float(step @ fall)) for step, fall in past]
+    bends = [bend for bend in bends if bend[2] > 0]
+    for step, fall, bend in reversed(bends):
+        parts.append(float(step @ rest) / bend)
+        rest -= parts[-1] * fall
+    found = np.asarray(linalg.lu_solve(root, rest))
+    for (step, fall, bend), part in zip(bends, reversed(parts), strict=True):
+        found += (part - float(fall @ found) / bend) * step
+    return found
 
 
 def sums_and_prior_drawn(
