@@ -679,7 +679,7 @@ def test_many_processes_create_one_ledger(url):
     """More than the server has connections for: each waits for its turn, and none fails."""
     processes = 30 if url.endswith(".db") else 120
     done = subprocess.run(
-        [sys.executable, "-m", "tests.releases", "create", url, "", str(processes)],
+        [sys.executable, "-m", "tests.releases", "create", url, str(processes)],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=300,
     )  # fmt: skip
     assert sorted(done.stdout.splitlines()) == sorted(f"{n} 0" for n in range(processes))
