@@ -1,5 +1,7 @@
 """Holes that an attack found, closed. Each of these tests failed before."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.engines.candidates import LOWEST, UNIT, CandidatesEngine
 from dpbayes.mechanisms.posterior import made_up as checks
+from dpbayes.mechanisms.posterior import records as bound
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.publication.ledger import Ledger
@@ -116,6 +119,25 @@ def test_the_record_that_stands_for_none_counts_nothing():
     assert (stage.changes["clip_lower"], stage.changes["clip_upper"]) == (0.0, 0.0)
 
 
+def test_a_program_is_checked_once_for_the_same_public_facts(tmp_path, monkeypatch):
+    """A rehearsal has those of the fit; another public number of rows is checked anew."""
+    asked, check = [], bound.check_on_made_up
+
+    def count(model, compiled, schema, rows, threads, **how):
+        asked.append(rows)
+        check(model, compiled, schema, rows, threads, **how)
+
+    monkeypatch.setattr(bound, "check_on_made_up", count)
+    model = dpb.Program(write(tmp_path, GOOD), "pay ~ 1")
+    made = dpb.Synthesizer(schema(1000, pay=PAY), dpb.Censored(1.0), model)
+    for n in (9, 12):
+        task = made.task(pd.DataFrame({"pay": [0.5] * n}))
+        BoundRecords(task)
+    assert asked == [1000]
+    BoundRecords(replace(task, rows=2000))
+    assert asked == [1000, 2000]
+
+
 def test_a_study_seed_is_no_secret_seed(tmp_path):
     made = dpb.Synthesizer(
         schema(30, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta"), settings=SHORT
@@ -217,9 +239,7 @@ def test_a_choice_among_families_goes_with_candidates():
 
 def test_a_users_program_is_checked_on_made_up_records(tmp_path, monkeypatch):
     """What the confidential ones are decides nothing: constant, few, none."""
-    made = dpb.Synthesizer(
-        schema(30, pay=PAY), dpb.Censored(1.0), dpb.Program(write(tmp_path, GOOD), "pay ~ 1")
-    )
+    program = dpb.Program(write(tmp_path, GOOD), "pay ~ 1")
     given = []
     check = checks.check_contract
 
@@ -229,7 +249,9 @@ def test_a_users_program_is_checked_on_made_up_records(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checks, "check_contract", checked)
     for values in ([], [0.5], [0.5] * 9):
+        made = dpb.Synthesizer(schema(30, pay=PAY), dpb.Censored(1.0), program)
         BoundRecords(made.task(pd.DataFrame({"pay": values})))
+    assert len(given) == 3
     assert given[0] == given[1] == given[2]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from dpbayes.mechanisms.posterior.starts import (
     random_starts,
 )
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
+from dpbayes.schema import Schema
 from dpbayes.stan.model import Model, Replicate
 from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.proof.check import each_by_itself
@@ -60,6 +62,12 @@ _SINGULAR = 1e12  # condition number from which a covariance matrix counts as si
 # Most covariates with which a dense metric, of K^2 numbers, is used: where chains learn it
 # themselves, and where earlier draws provide it.
 DENSE_METRIC_COVARIATES = 50, 200
+
+# By compiled program, with which public facts it passed its check: a model, its schema, the public
+# number of rows and the threads of a chain.
+_PASSED: WeakKeyDictionary[CompiledModel, list[tuple[Model, Schema, tuple[int, int]]]] = (
+    WeakKeyDictionary()
+)
 
 
 class BoundRecords:
@@ -96,12 +104,17 @@ class BoundRecords:
         self.plain = self._plain(self._compiled)
 
     def _check_program(self) -> None:
-        """Check a user's program on made-up records: public facts alone decide what is found."""
-        if not self.model.program.bundled:
-            task, threads = self.task, self.threads
-            check_on_made_up(
-                self.model, self._compiled, task.schema, task.rows, threads, chains=False
-            )
+        """Check a user's program on made-up records: public facts alone decide what is found.
+
+        A rehearsal has the same as the fit after it, and one that passed is not checked again.
+        """
+        if self.model.program.bundled:
+            return
+        model, schema, numbers = self.model, self.task.schema, (self.task.rows, self.threads)
+        passed = _PASSED.setdefault(self._compiled, [])
+        if not any(a is model and b is schema and c == numbers for a, b, c in passed):
+            check_on_made_up(model, self._compiled, schema, *numbers, chains=False)
+            passed.append((model, schema, numbers))
 
     def _program_data(self, records: pd.DataFrame) -> dict[str, Any]:
         return self.model.data(records, self.task.rows)
