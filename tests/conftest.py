@@ -80,6 +80,12 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
+def no_report(monkeypatch):
+    """Releases without the figures of a confidential report, which take most of their time."""
+    monkeypatch.setattr("dpbayes.publication.gate._reported", lambda *_: None)
+
+
+@pytest.fixture
 def registries():
     """Mechanisms and families that a test enters are forgotten after it."""
     before = [(registry, dict(registry)) for registry in (MECHANISMS, FAMILIES)]

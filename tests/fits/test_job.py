@@ -82,6 +82,7 @@ def test_a_table_needs_no_chain(tmp_path):
     assert (tmp_path / "out" / "release" / "synthetic_1.csv").exists()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_ledger_that_is_gone_after_the_release_is_no_failure(ledger, tmp_path, monkeypatch):
     """The release is written and paid for: the balance is read as its entry is closed."""
     released = Ledger.released
@@ -99,6 +100,7 @@ def test_a_ledger_that_is_gone_after_the_release_is_no_failure(ledger, tmp_path,
     assert account.entries["released"] == 1
 
 
+@pytest.mark.usefixtures("no_report")
 def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer, tmp_path):
     records = releases.records()
     kept = tmp_path / "out" / "confidential" / "checkpoint"
@@ -111,6 +113,7 @@ def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
 
 
+@pytest.mark.usefixtures("no_report")
 def test_finished_chains_are_used(tmp_path):
     """Those of the first of two stages: the anchor is drawn anew."""
     synthesizer = releases.synthesizer(
@@ -158,6 +161,7 @@ def entries(ledger):
 CHOSEN = ("Chosen program: beta.", "Chosen program: normal.")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_choice_is_told_and_paid_for(choice, ledger, tmp_path):
     job = choice(datasets=2)
     assert job.claim.epsilon == pytest.approx(0.8)
@@ -188,6 +192,7 @@ def test_a_choice_is_in_the_ledger_before_it_is_drawn(choice, ledger, monkeypatc
 
 
 @pytest.mark.parametrize("accounted", [True, False])
+@pytest.mark.usefixtures("no_report")
 def test_a_repeated_command_repeats_its_choice(choice, ledger, tmp_path, monkeypatch, accounted):
     """After the fit failed, and before the release: nothing more is drawn or paid."""
     how = {} if accounted else {"ledger": None, "dataset": ""}
@@ -205,6 +210,7 @@ def test_a_repeated_command_repeats_its_choice(choice, ledger, tmp_path, monkeyp
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_choice_that_could_not_be_closed_is_gone_on_with(choice, ledger, monkeypatch):
     """Killed between the outcome on the disk and the end of the entry."""
     with monkeypatch.context() as broken:
@@ -217,6 +223,7 @@ def test_a_choice_that_could_not_be_closed_is_gone_on_with(choice, ledger, monke
     assert entries(ledger) == [("choice", "released", 0.2), ("release", "released", 0.3)]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_interrupted_choice_with_its_outcome_is_resolved(choice, ledger, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Ledger, "released", failing(KeyboardInterrupt()))
@@ -246,6 +253,7 @@ def test_a_choice_of_other_inputs_is_another_one(choice, ledger, monkeypatch, ch
         ledger.accept("more", releases.identity(given))
 
 
+@pytest.mark.usefixtures("no_report")
 def test_another_mechanism_goes_on_with_the_same_choice(choice, ledger, monkeypatch):
     """The choice does not depend on it."""
     with monkeypatch.context() as broken:
@@ -308,6 +316,7 @@ def test_a_budget_is_checked_before_the_fit(synthesizer, ledger, tmp_path):
     assert ledger.history().empty
 
 
+@pytest.mark.usefixtures("no_report")
 def test_rows_are_asked_for_and_cost_nothing(ledger, tmp_path):
     schema = dpb.Schema.from_dict(
         {"rows": "public", "columns": {"y": releases.SCHEMA.to_dict()["columns"]["y"]}}

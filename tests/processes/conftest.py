@@ -7,7 +7,6 @@ import secrets
 import pytest
 import sqlalchemy as sa
 
-from dpbayes.publication import gate
 from dpbayes.publication.ledger import Ledger
 from tests import releases
 from tests.postgres import server
@@ -48,9 +47,3 @@ def opened(url, tmp_path):
 @pytest.fixture(scope="session")
 def fit():
     return releases.make_fit()
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    """Releases without the figures of a confidential report, which take most of their time."""
-    monkeypatch.setattr(gate, "_reported", releases.no_files)

@@ -335,7 +335,7 @@ def test_a_statement_has_room_for_all_pairs_that_are_counted(tmp_path, monkeypat
     )
     records = pd.DataFrame({name: ["a", "b"] * 1000 for name in names})
     fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records)
-    publish(fit, tmp_path / "out")
+    publish(fit, tmp_path / "out", 1)
     statement = (tmp_path / "out/release/guarantee.json").read_bytes()
     assert len(json.loads(statement)["settings"]["pairs"]) > 12
     assert len(statement) <= taken["guarantee.json"]
@@ -355,7 +355,7 @@ def test_a_statement_has_room_for_levels_that_are_told_apart(tmp_path, monkeypat
     )
     records = pd.DataFrame({"site": levels * 50, "x": ["a", "b"] * 600})
     fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records)
-    publish(fit, tmp_path / "out")
+    publish(fit, tmp_path / "out", 1)
     statement = (tmp_path / "out/release/guarantee.json").read_bytes()
     assert len(json.loads(statement)["settings"]["told_apart"]["site"]) > 3
     assert len(statement) <= taken["guarantee.json"]
