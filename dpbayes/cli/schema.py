@@ -33,6 +33,7 @@ from dpbayes.schema.editors import json_schema
 from dpbayes.schema.suggestions import identifiers
 from dpbayes.schema.table import KNOWN
 from dpbayes.stan.sequence import Sequence
+from dpbayes.synthesis.release import refuse_in_release
 
 MADE_UP = 200  # rows with which rules are tried
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
@@ -56,6 +57,7 @@ def draft(
     path = out or Path(f"{name}.toml")
     if os.path.lexists(path):
         raise OutputError(f"--out {str(path)!r} exists; name a new file.")
+    refuse_in_release(path)
     records = source.coded(data)
     if records.frame.empty:
         raise DataError("the records have no row: a draft is read off their values.")

@@ -15,6 +15,7 @@ from dpbayes.core.files import write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
+from dpbayes.synthesis.release import refuse_in_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -140,6 +141,8 @@ def kind_of(figure: Path | None) -> str:
     kind = "png" if figure is None else figure.suffix.lower().removeprefix(".")
     if kind not in DRAWN:
         raise OutputError(f"--figure {str(figure)!r}: its name must end in {', '.join(DRAWN)}.")
+    if figure is not None:
+        refuse_in_release(figure)
     return kind
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from dpbayes.core.errors import OutputError
 from dpbayes.core.lazy import filelock
+from dpbayes.synthesis.release import refuse_in_release
 
 RELEASE = "release"
 CONFIDENTIAL = "confidential"
@@ -50,6 +51,7 @@ def check_writable(out: Path) -> None:
         except OSError as error:  # a parent folder without permission
             raise OutputError(f"{str(out)!r}: {error.strerror}.") from None
         if os.access(existing, os.W_OK | os.X_OK):
+            refuse_in_release(out)
             return
         if existing.is_dir() or attempt == ATTEMPTS:
             raise OutputError(f"{str(out)!r}: no permission to write in {str(existing)!r}.")

@@ -16,7 +16,7 @@ from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
 from dpbayes.engines.draws import netcdf
 from dpbayes.mechanisms.base import NO_DRAWS, Findings
-from dpbayes.synthesis.release import STATEMENT
+from dpbayes.synthesis.release import refuse_in_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,12 +48,7 @@ def save(findings: Findings, folder: str | Path) -> Path:
     """Write the results of a fit to a new folder (``Fit.save``)."""
     expect(folder, PATH, "the folder", "a path", OutputError)
     folder = Path(folder)
-    for parent in (folder, *folder.absolute().parents):
-        if (parent / STATEMENT).exists():
-            raise OutputError(
-                f"{str(folder)!r} is inside the release {str(parent)!r}, which is to be published. "
-                "A fit is confidential: save it somewhere else."
-            )
+    refuse_in_release(folder)
     try:
         folder.mkdir(mode=0o700, parents=True)
         for name, content in fit_files(findings).items():

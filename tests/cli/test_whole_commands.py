@@ -122,3 +122,7 @@ def test_a_figure_of_no_known_kind_or_place(look):
     done = look("risk", *KEYS, "--figure", "no/where.png")
     assert done.returncode == 2
     assert "No such file or directory" in " ".join(done.stderr.split())
+    for command in ("risk", "utility"):
+        done = look(command, *KEYS[: 2 * (command == "risk")], "--figure", "release/shown.png")
+        assert done.returncode == 2
+        assert "is inside the release" in " ".join(done.stderr.split())

@@ -67,12 +67,13 @@ class PanelLayout(Layout):
         return self._block((1,), "each", [gap, time], pairs, rules)
 
     def _in_time(self, waves: str) -> list[str]:
-        """Rule that the waves to come have a time each, where time is in whole numbers."""
+        """Rule that the waves to come have a time each, on the grid of times."""
         time = self.homes.own[self.homes.order]
-        if not time.whole:
-            return []
         assert time.upper is not None
-        return [f"`{time.name}` + `{waves}` <= {int(time.upper)}"]
+        if time.whole:
+            return [f"`{time.name}` + `{waves}` <= {int(time.upper)}"]
+        step, last = time.step, time.upper + time.step / 2  # sums of such numbers are rounded
+        return [f"`{time.name}` + {step!r} * `{waves}` <= {last!r}"]
 
     def _known(self, places: tuple[int, ...]) -> dict[str, Column]:
         own = self.homes.own
