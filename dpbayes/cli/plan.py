@@ -73,6 +73,10 @@ def plan(
 
     if reference is not None:
         refuse_confidential(reference)
+        say_error(
+            "What is planned follows the reference records, and nothing pays for it: they must be "
+            "earlier or public ones, not those that you will release."
+        )
     elif source != InputOptions():
         raise SchemaError("options of how records are read need --reference.")
     schema = Schema.from_toml(model.schema)
