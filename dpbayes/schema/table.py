@@ -437,9 +437,12 @@ class Schema:
                 columns = (
                     f"found: {', '.join(present)}" if show_values else f"found: {len(present)}"
                 )
+                # Names are values of a record where a file has no line of names.
+                others = {*present} - {*self.read}
+                are_names = show_values or 2 * len({*present} & {*self.read}) >= len(self.read)
                 raise DataError(
                     f"column {name!r} of the schema is not in the data"
-                    f"{did_you_mean(name, present) if show_values else ''}; "
+                    f"{did_you_mean(name, others) if are_names else ''}; "
                     f"columns {columns}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
 

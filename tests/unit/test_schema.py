@@ -169,8 +169,12 @@ def test_missing_schema_file(tmp_path):
         (lambda d: d.iloc[:0], "no rows"),
         (lambda d: d.drop(columns="visits"), "'visits' of the schema is not in the data"),
         (
-            lambda d: d.rename(columns={"visits": "visit"}),
-            "'visits' of the schema is not in the data; ",
+            lambda d: d.rename(columns={"visits": "vists"}),
+            r"'visits' of the schema is not in the data \(did you mean 'vists'\?\); columns found",
+        ),
+        (
+            lambda d: d[["visits"]].rename(columns={"visits": "vists"}),
+            "of the schema is not in the data; columns found: 1",
         ),
         (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: 'y'"),
         (lambda d: d.assign(y=[np.nan, *d["y"][1:]]), "column 'y': 1 of 60 rows are missing"),
@@ -189,13 +193,16 @@ def test_bad_records(schema, records, change, message):
         schema.validate(change(records))
 
 
-def test_names_of_the_file_are_suggested_only_where_values_are_shown(schema, records):
+def test_names_of_the_file_are_suggested_only_where_they_are_names(schema, records):
     """Without a row of names, the first record stands in its place."""
     renamed = records.rename(columns={"visits": "visit"})
     with pytest.raises(dpb.DataError, match="did you mean 'visit'"):
-        schema.validate(renamed, show_values=True)
-    with pytest.raises(dpb.DataError) as caught:
         schema.validate(renamed)
+    values = renamed.set_axis(["visit", *map(str, range(len(renamed.columns) - 1))], axis=1)
+    with pytest.raises(dpb.DataError, match=r"found: visit, 0, 1"):
+        schema.validate(values, show_values=True)
+    with pytest.raises(dpb.DataError) as caught:
+        schema.validate(values)
     assert "did you mean" not in str(caught.value)
 
 
