@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from dpbayes.schema.values import CLOSE
 
 FEWEST_PERSONS = 20  # different values of an identifier
 MOST_OF_PERSON = 100  # rows of one person
+FEWEST_AGREEING = 3  # columns in which all rows of each person agree, if those tell who is one
+MOSTLY = 0.9  # share of rows with one value from which a column tells nothing
 BY_CHANCE = 1e-4  # probability of missing values by chance, below which a condition explains them
 MOST_CONDITIONS = 40  # values of a column on which another may depend
 FEWEST_OF_VALUE = 5  # rows of each value, on average, from which a relation is no accident
@@ -183,6 +185,8 @@ def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
         return False
     if _NAMES.search(name):
         return True
+    if len(own) == len(codes[name]) and _decides(own, [c for o, c in codes.items() if o != name]):
+        return True
     waves = [c for o, c in codes.items() if o != name and 1 < c.max() + 1 <= 2 * most]
     return len(own) == len(codes[name]) and any(
         c.min() >= 0
@@ -190,6 +194,25 @@ def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
         and (most * persons == len(own) or _by_chance(own, c) >= EXPECTED)
         for c in waves
     )
+
+
+def _decides(own: NDArray[Any], others: Sequence[NDArray[Any]]) -> bool:
+    """Tell whether a person's rows agree in several other columns, and in a third of them all.
+
+    Columns with as many values as there are persons say nothing, nor do those with hardly any
+    other value than one.
+    """
+    persons = own.max() + 1
+    if len(own) - persons < FEWEST_PERSONS:
+        return False
+    varied = [c for c in others if 0 < c.max() < persons - 1]
+    agreeing = 0
+    for c in varied:
+        last = np.empty(persons, dtype=np.int64)
+        last[own] = c
+        most = np.bincount(c[c >= 0]).max()
+        agreeing += bool((last[own] == c).all() and most < MOSTLY * len(c))
+    return agreeing >= FEWEST_AGREEING and 3 * agreeing >= len(varied)
 
 
 def _once_each(own: NDArray[Any], wave: NDArray[Any]) -> bool:

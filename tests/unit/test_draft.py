@@ -231,6 +231,22 @@ def test_what_columns_have_to_do_with_each_other():
     assert [notes[name] for name in ("year", "wage", "town", "end")] == [""] * 4
 
 
+def test_who_decides_other_columns_is_asked_about_whatever_the_name():
+    """Mothers of one to three children: what is the mother's is the same in all of their rows."""
+    rng = np.random.default_rng(4)
+    mother = np.repeat(np.arange(700), rng.integers(1, 4, 700))
+    n = len(mother)
+    records = pd.DataFrame({
+        "mom": 1000 + mother, "village": rng.integers(0, 60, 700)[mother],
+        "school": rng.integers(0, 4, 700)[mother], "work": rng.integers(0, 2, 700)[mother],
+        "ill": rng.integers(0, 2, n), "age": rng.integers(0, 5, n), "ward": rng.integers(0, 60, n),
+    })  # fmt: skip
+    found = guesses(records)
+    assert [name for name, guess in found.items() if guess.of_persons] == ["mom"]
+    apart = records.assign(mom=rng.permutation(records["mom"]))
+    assert not any(guess.of_persons for guess in guesses(apart).values())
+
+
 def test_parts_of_a_column_are_suggested_and_no_accident():
     """Hits are at most trials; heights are above weights, and income above age, by their scale."""
     rng = np.random.default_rng(5)
