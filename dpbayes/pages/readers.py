@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from dpbayes.schema.table import unit_of
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
 
 PAGE = "report.html"
+MOST_PARAMETERS = 60  # rows of a table
 TITLE = "Synthetic data: what they are, and what they may be used for"
 
 
@@ -125,6 +127,7 @@ def public_page(
                 _what(statement, what, sets[0]),
                 *sections,
                 analysis(statement, sets, schema),
+                *_parameters(out, statement),
                 _files(statement),
                 settings(statement),
             ],
@@ -182,6 +185,32 @@ def _beside(pairs: Sequence[Sequence[str]]) -> PageTable:
         beside.setdefault(other, []).append(one)
     rows: list[list[object]] = [[name, ", ".join(others)] for name, others in beside.items()]
     return PageTable("Tables of two columns", ["column", "counted with"], rows, words=True)
+
+
+def _parameters(out: Path, statement: Mapping[str, Any]) -> list[Section]:
+    """Section with what the released draws say of the model's parameters; none without draws."""
+    if POSTERIOR not in statement.get("files", {}):
+        return []
+    content = io.BytesIO(read_whole(out / RELEASE / POSTERIOR))
+    draws = pd.read_csv(content).drop(columns=["chain", "draw"])
+    of_groups = [name for name in draws if str(name).startswith("group_effect[")]
+    every = draws.drop(columns=of_groups)
+    kept = every.iloc[:, :MOST_PARAMETERS]
+    ends = kept.quantile([0.025, 0.975])
+    rows = [
+        [str(name), float(kept[name].mean()), float(kept[name].std()), *ends[name].tolist()]
+        for name in kept
+    ]
+    text = []
+    left = [f"effects of {len(of_groups):,} groups"] * bool(of_groups)
+    if len(kept.columns) < len(every.columns):
+        left.append(f"{len(every.columns) - len(kept.columns):,} more parameters")
+    if left:
+        text.append(f"Draws of {' and '.join(left)} are in `{POSTERIOR}`, too.")
+    caption = f"Mean, standard deviation and 95 % interval of {len(draws):,} draws"
+    head = ["parameter", "mean", "sd", "2.5 %", "97.5 %"]
+    table = PageTable(caption, head, rows)
+    return [Section("Parameters of the model", text, tables=[table] if rows else [])]
 
 
 def _files(statement: Mapping[str, Any]) -> Section:

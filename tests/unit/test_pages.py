@@ -463,6 +463,10 @@ def test_a_posterior_has_programs_of_its_own(out, tmp_path, monkeypatch, capsys)
     name, *ends = capsys.readouterr().out.splitlines()[1].rsplit(maxsplit=3)
     assert name == "group_sd[1 | a b]"
     assert [float(end) for end in ends] == [0.025, 0.5, 0.975]
+    page = public_page(copy).decode()
+    assert "95 % interval of 1,001 draws" in page
+    row = page.partition("95 % interval of 1,001")[2].partition("sd[1 | a b]")[2].split("</tr>")[0]
+    assert [float(x) for x in re.findall(r">(\d\.\d+)<", row)] == [0.5, 0.289, 0.025, 0.975]
     in_r = texts["R, for parameters of the model"]
     assert in_r.count("(") == in_r.count(")")
 
