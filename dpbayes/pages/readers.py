@@ -202,7 +202,7 @@ def _parameters(out: Path, statement: Mapping[str, Any]) -> list[Section]:
         for name in kept
     ]
     text = []
-    left = [f"effects of {len(of_groups):,} groups"] * bool(of_groups)
+    left = [f"the effects of {len(of_groups):,} groups"] * bool(of_groups)
     if len(kept.columns) < len(every.columns):
         left.append(f"{len(every.columns) - len(kept.columns):,} more parameters")
     if left:
