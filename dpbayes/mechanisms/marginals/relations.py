@@ -410,12 +410,14 @@ def _corrected(
 ) -> Floats:
     """Newton step whose curvature, of some rows at an earlier point, is corrected by later steps.
 
+    The corrections of limited-memory BFGS, with this curvature to start from.
+
     Args:
         root: factors of the curvature.
         past: steps since then, and by how much each made the gradient smaller, shape (F,) each.
         off: gradient, shape (F,).
 
-    Source: liu-nocedal-1989, algorithm 2.1, with this curvature to start from.
+    Source: liu-nocedal-1989.
     """
     rest, parts = off.copy(), []
     bends = [(step, fall, float(step @ fall)) for step, fall in past]
