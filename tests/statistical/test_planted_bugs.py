@@ -20,6 +20,7 @@ from dpbayes.evaluate import audit as auditing
 from dpbayes.evaluate import exact
 from dpbayes.evaluate.exact import UNSEEN, audit_exact, share
 from dpbayes.mechanisms import MECHANISMS, Households, Panels
+from dpbayes.mechanisms.households import mechanism as mechanism_of_households
 from dpbayes.privacy.guarantee import ADJACENCIES
 from tests import households, panels
 from tests.statistical import plants
@@ -46,6 +47,12 @@ BETA, BERNOULLI = dpb.Regression("y ~ 1", "beta"), dpb.Regression("ill ~ 1", "be
 CENSORED, ANCHORED = dpb.Censored(0.5), dpb.Anchored(0.5, "two-stage")
 # Where the terms of ``plants.PROGRAMS`` are, as wide as add/remove pays for.
 AT_THE_MODE = dpb.Censored(0.5, window=(0.9, 1.4), adjacency="add-remove")
+
+
+@pytest.fixture(autouse=True)
+def few_drafted(monkeypatch):
+    """Fewer households decide what to count next: that changes questions, and no sensitivity."""
+    monkeypatch.setattr(mechanism_of_households, "FEWEST", 300)
 
 
 class Bug(NamedTuple):
