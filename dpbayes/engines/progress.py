@@ -66,12 +66,22 @@ class SamplingProgress:
             self._bar.stop()
 
 
-_done: dict[str, tuple[int, int]] = {}  # steps that are done, of how many, by loop
+class _Loop:
+    """A loop without a bar; several threads may each have one of the same name."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+
+    def step(self) -> None:
+        self.done += 1
+
+
+_loops: list[_Loop] = []
 
 
 def under_way() -> str:
     """Words for the loops that run without a bar, the latest last; empty if there are none."""
-    return "".join(f"; {what}: {done} of {total} done" for what, (done, total) in _done.items())
+    return "".join(f"; {loop.what}: {loop.done} of {loop.total} done" for loop in tuple(_loops))
 
 
 @contextlib.contextmanager
@@ -81,11 +91,12 @@ def progress_of(total: int, what: str, *, shown: bool) -> Iterator[Callable[[], 
     Without a bar, ``under_way`` tells how many are done.
     """
     if not shown:
-        _done[what] = (0, total)
+        loop = _Loop(what, total)
+        _loops.append(loop)
         try:
-            yield lambda: _done.update({what: (_done[what][0] + 1, total)})
+            yield loop.step
         finally:
-            del _done[what]
+            _loops.remove(loop)
         return
     with _bar() as bar:
         task = bar.add_task(what, total=total)

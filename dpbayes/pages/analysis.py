@@ -323,7 +323,7 @@ class _Form:
     @property
     def without_missing(self) -> str:
         """Leave out rows without an outcome: pandas would take a missing level for another one."""
-        if self.of_record:  # statsmodels leaves out no records of rows that it leaves out
+        if self.of_record:  # statsmodels takes the groups of all rows, also of those it leaves out
             parsed = parse(self.example)
             names = [*names_in(parsed.outcome), *columns_used("example", parsed.terms)]
             return f".dropna(subset={list(dict.fromkeys(names))})"

@@ -42,3 +42,13 @@ def test_a_sign_of_life_says_how_much_is_done(monkeypatch, capfd):
         time.sleep(0.3)
     assert capfd.readouterr().err == "at work for 1 min; data sets: 1 of 3 done\n"
     assert not progress.under_way()
+
+
+def test_threads_may_run_loops_of_one_name():
+    with progress.progress_of(3, "data sets", shown=False) as done:
+        with progress.progress_of(2, "data sets", shown=False) as other:
+            other()
+            assert progress.under_way() == "; data sets: 0 of 3 done; data sets: 1 of 2 done"
+        done()
+        assert progress.under_way() == "; data sets: 1 of 3 done"
+    assert not progress.under_way()
