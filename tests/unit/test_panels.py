@@ -209,6 +209,24 @@ def test_an_equation_of_given_columns_keeps_bounds():
         declared.validate(fit.sample(1, seed=seed).datasets[0])
 
 
+def test_later_waves_of_computed_columns_alone():
+    """No table is counted in their step: a forecast has nothing to say of it."""
+    nr, year = np.repeat(np.arange(100), 3), np.tile([1980, 1982, 1985], 100)
+    records = pd.DataFrame({"nr": nr, "year": year, "years": nr % 5 + year - 1980})
+    declared = schema(
+        panel={"id": "nr", "most": 3, "time": "year",
+               "rules": ["years == before.years + year - before.year"]},
+        rules=[], rows=100,
+        columns={
+            "nr": COLUMNS["nr"], "year": {"type": "count", "lower": 1980, "upper": 1987},
+            "years": {"type": "count", "lower": 0, "upper": 13},
+        },
+    )  # fmt: skip
+    synthesizer = dpb.Synthesizer(declared, Panels(1.0))
+    assert synthesizer.outlook(100).warnings
+    declared.validate(synthesizer.fit(records).sample(1, seed=1).datasets[0])
+
+
 def test_before_and_after():
     tree = {**COLUMNS, "year": {"type": "count", "lower": 1, "upper": 2}}
     table = waves(200)[lambda t: t["year"] <= 2011].assign(year=lambda t: t["year"] - 2009)

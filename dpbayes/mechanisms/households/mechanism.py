@@ -147,7 +147,7 @@ class Households(NoisyTablesMechanism):
         whole = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(layout))
         noises = []
         for block, share in zip(layout.blocks, shares_of(layout).tables, strict=True):
-            if {*block.hidden} & {*schema.columns}:
+            if {*drawn(block)} & {*schema.columns}:
                 axes, budget = BlockAxes(block, rows * self.epsilon), whole.of(share)
                 budget = budget.weighted(1.0) if block.several else budget
                 given, asked = len(block.given), len(axes.asked)
