@@ -131,13 +131,14 @@ class _Run(NamedTuple):
 
     Attributes:
         rows: the public number of rows.
-        released: the fitted mechanism as a release has it of a single data set, and of several.
-        output: its private outputs; or, where ``released`` is empty, the stages and anchors that a
-            posterior's noise was used for.
+        settings: public settings of a release of a single data set, and of one of several.
+        drawn_by: the fitted mechanism as a release has it, which drew the outputs; None for chains.
+        output: its private outputs; for chains the stages and anchors that noise was used for.
     """
 
     rows: int
-    released: tuple[Fitted[Any], ...]
+    settings: tuple[str, ...]
+    drawn_by: Fitted[Any] | None
     output: Any
 
 
@@ -352,9 +353,10 @@ def _run(
     fitted.begin_at(record)
     # A release of several data sets may make them otherwise than a single one.
     several = max(2, mechanism.datasets_of(None))
-    released = fitted.for_datasets(1), fitted.for_datasets(several)
-    drawing = released[0 if case.alone else -1]
-    return _Run(task.rows, released, list(drawing.draw_outputs(case.datasets, noise)))
+    forms = fitted.for_datasets(1), fitted.for_datasets(several)
+    drawn_by = forms[0 if case.alone else 1]
+    outputs = list(drawn_by.draw_outputs(case.datasets, noise))
+    return _Run(task.rows, tuple(_settings(form.settings) for form in forms), drawn_by, outputs)
 
 
 def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> _Run:
@@ -367,7 +369,7 @@ def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, no
         for s in stages
         if isinstance(s.anchor, AnchorTables)
     ]
-    return _Run(task.rows, (), ([stage.to_dict() for stage in stages], anchors))
+    return _Run(task.rows, (), None, ([stage.to_dict() for stage in stages], anchors))
 
 
 def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
@@ -375,18 +377,19 @@ def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
     if a.rows != b.rows:
         return "the number of rows differs"
     if not same(a.output, b.output):
-        return "private outputs differ" if a.released else "anchors differ"
+        return "private outputs differ" if a.drawn_by else "anchors differ"
+    if a.settings != b.settings:
+        return "public settings differ"
+    if a.drawn_by is None or b.drawn_by is None:
+        return ""
     public = any(column.public for column in base.schema.columns.values())
     size = a.rows if public else min(a.rows, MOST_ROWS)
-    for fitted, other in zip(a.released, b.released, strict=True):
-        if _settings(fitted.settings) != _settings(other.settings):
-            return "public settings differ"
-        for output, other_output in zip(a.output, b.output, strict=True):
-            shown = _shown(fitted, output, size, seed)
-            other_shown = _shown(other, other_output, size, seed)
-            for what, value in shown.items():
-                if not same(value, other_shown[what]):
-                    return f"{what} differ"
+    for output, other_output in zip(a.output, b.output, strict=True):
+        shown = _shown(a.drawn_by, output, size, seed)
+        other_shown = _shown(b.drawn_by, other_output, size, seed)
+        for what, value in shown.items():
+            if not same(value, other_shown[what]):
+                return f"{what} differ"
     return ""
 
 
