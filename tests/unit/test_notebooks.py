@@ -10,7 +10,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks():
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"0{k}_" for k in range(1, 10)]
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02}_" for k in range(1, 12)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
