@@ -16,7 +16,7 @@ import typer
 from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, check_kept, flattened
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
-from dpbayes.core.files import read_text
+from dpbayes.core.files import read_text, refuse_in_release
 from dpbayes.planning.population import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
@@ -33,7 +33,6 @@ from dpbayes.schema.editors import json_schema
 from dpbayes.schema.suggestions import identifiers
 from dpbayes.schema.table import KNOWN
 from dpbayes.stan.sequence import Sequence
-from dpbayes.synthesis.release import refuse_in_release
 
 MADE_UP = 200  # rows with which rules are tried
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")

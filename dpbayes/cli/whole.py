@@ -11,11 +11,10 @@ import typer
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.core.errors import OutputError
-from dpbayes.core.files import write_whole
+from dpbayes.core.files import refuse_in_release, write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
-from dpbayes.synthesis.release import refuse_in_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

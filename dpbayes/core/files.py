@@ -1,4 +1,4 @@
-"""Whole files: atomic writes, and reads of regular files of limited size."""
+"""Whole files: atomic writes outside of releases, and reads of regular files of limited size."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from dpbayes.core.errors import OutputError
+
+STATEMENT = "guarantee.json"  # of a release: it marks a folder that is published as it is
 MOST_MEGABYTES = 64  # of a file that is read whole
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would wait; Windows has none
 
@@ -41,16 +44,30 @@ def read_text(path: str | Path) -> str:
     return read_whole(path).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+def refuse_in_release(path: Path) -> None:
+    """Raise OutputError if a path is inside a release, which is published as it is."""
+    for parent in (path, *path.absolute().resolve().parents):
+        if os.path.exists(parent / STATEMENT):  # no error without permission
+            raise OutputError(
+                f"{str(path)!r} is inside the release {str(parent)!r}, which is to be published. "
+                "Write to some other place."
+            )
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o644, *, in_release: bool = False) -> None:
     """Write a file atomically: it appears once all of its content is on the disk.
 
     Args:
         path: file to create or replace.
         content: all of its bytes.
         mode: permissions of the file, reduced by the user's umask.
+        in_release: the content is public, and may be put into a release.
     Raises:
+        OutputError: the path is inside a release, and the content is not for one.
         OSError: the file cannot be written; no partial file is left, nor after Ctrl-C.
     """
+    if not in_release:
+        refuse_in_release(path)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from dpbayes.core.errors import OutputError
-from dpbayes.core.files import write_whole
+from dpbayes.core.files import refuse_in_release, write_whole
 from dpbayes.core.lazy import xr
 from dpbayes.engines.base import BoundModel, SamplerSettings
 from dpbayes.engines.draws import join_chains, netcdf, variables
@@ -80,8 +80,9 @@ class Checkpoint:
             inputs: a hash or description of each input, by its name in messages.
             seed: None takes a new one from the operating system.
         Raises:
-            OutputError: the directory cannot be read or renamed.
+            OutputError: the directory cannot be read or renamed, or is inside a release.
         """
+        refuse_in_release(self._directory)
         with self._as_output_error():
             before = self._read_inputs()
             if before is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.errors import InferenceError, SchemaError, listed, refused
-from dpbayes.core.files import open_regular, read_whole
+from dpbayes.core.files import STATEMENT, open_regular, read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, LevelName, Name, Node, Number, Operation
@@ -37,7 +37,7 @@ from dpbayes.records.formats import read_records
 from dpbayes.schema.columns import Level
 from dpbayes.schema.table import unit_of
 from dpbayes.schema.values import level_places, level_text
-from dpbayes.synthesis.release import STATEMENT, Release
+from dpbayes.synthesis.release import Release
 
 _URNS = ("beta-binomial", "multinomial-dirichlet")
 MOST_LEVELS = 20  # that a message lists

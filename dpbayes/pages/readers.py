@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.core.errors import DataError, OutputError, refused
-from dpbayes.core.files import read_whole, write_whole
+from dpbayes.core.files import STATEMENT, read_whole, write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.inference.coverage import told_apart
 from dpbayes.mechanisms.base import PLENTY
@@ -23,7 +23,7 @@ from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.schema.table import unit_of
-from dpbayes.synthesis.release import POSTERIOR, STATEMENT, check_statement
+from dpbayes.synthesis.release import POSTERIOR, check_statement
 
 PAGE = "report.html"
 MOST_PARAMETERS = 60  # rows of a table
@@ -64,15 +64,15 @@ def write_pages(out: Path, public: bytes, confidential: Callable[[], bytes]) -> 
         OutputError: a page cannot be written. Whatever ``confidential`` raises.
     """
     check_confidential(out)
-    _write(out / RELEASE, public, 0o644)
+    _write(out / RELEASE, public, 0o644, in_release=True)
     with contextlib.suppress(FileExistsError):  # there is none after a report that was ended
         (out / CONFIDENTIAL).mkdir(mode=0o700)
     _write(out / CONFIDENTIAL, confidential(), 0o600)
 
 
-def _write(folder: Path, content: bytes, mode: int) -> None:
+def _write(folder: Path, content: bytes, mode: int, *, in_release: bool = False) -> None:
     try:
-        write_whole(folder / PAGE, content, mode)
+        write_whole(folder / PAGE, content, mode, in_release=in_release)
     except OSError as error:
         raise OutputError(f"{str(folder)!r}: {error.strerror}.") from None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpbayes.core.errors import LedgerError, refused
+from dpbayes.core.files import refuse_in_release
 from dpbayes.core.lazy import sa
 from dpbayes.publication.url import read_url, shown, told, without_secrets
 
@@ -196,6 +197,7 @@ class Database:
             if 0 < os.path.getsize(self.file) < _HEADER:  # SQLite takes it for an empty one
                 raise LedgerError(_damaged(self.url, "it ends within its first bytes"))
             return
+        refuse_in_release(Path(self.file))
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:

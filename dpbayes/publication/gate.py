@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import DpbayesError, GuaranteeError, LedgerError, OutputError
+from dpbayes.core.files import STATEMENT
 from dpbayes.core.interrupts import breakable, finish, uninterrupted
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
@@ -47,7 +48,7 @@ from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.report.report import UTILITY, check_report, fit_report, release_report
 from dpbayes.report.utility_warnings import told
 from dpbayes.synthesis.fit import Fit
-from dpbayes.synthesis.release import POSTERIOR, STATEMENT, Release
+from dpbayes.synthesis.release import POSTERIOR, Release
 
 REPORT_FOLLOWS = (
     "The release is written. The report for you also fits the model without protection, which may "

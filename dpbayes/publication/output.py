@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbayes.core.errors import OutputError
+from dpbayes.core.files import refuse_in_release
 from dpbayes.core.lazy import filelock
-from dpbayes.synthesis.release import refuse_in_release
 
 RELEASE = "release"
 CONFIDENTIAL = "confidential"

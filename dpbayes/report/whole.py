@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import DataError, GuaranteeError, refused
-from dpbayes.core.files import read_whole
+from dpbayes.core.files import STATEMENT, read_whole
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
@@ -41,7 +41,6 @@ from dpbayes.formula.formula import columns_of, without_groups
 from dpbayes.mechanisms.tables.cells import Axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.schema import Column, Schema
-from dpbayes.synthesis.release import STATEMENT
 
 BINS = 10  # of a numeric column, with equally many records where values allow it
 MOST_TOGETHER = 3  # largest number of columns whose joint shares are compared

@@ -14,7 +14,7 @@ import tomli_w
 
 from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import DataError, SchemaError, did_you_mean
-from dpbayes.core.files import read_whole
+from dpbayes.core.files import read_whole, write_whole
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
@@ -276,9 +276,9 @@ class Schema:
         return {**titles, **rows, **rules, **keep, **cluster, **home, **survey, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
-        """Write a schema file that ``from_toml`` reads back unchanged."""
+        """Write a schema file that ``from_toml`` reads back unchanged; not into a release."""
         expect(path, PATH, "the file", "a path", SchemaError)
-        Path(path).write_bytes(tomli_w.dumps(self.to_dict()).encode())
+        write_whole(Path(path), tomli_w.dumps(self.to_dict()).encode())
 
     def __getitem__(self, name: str) -> Column:
         try:

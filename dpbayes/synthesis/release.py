@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,27 +12,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpbayes.core.errors import GuaranteeError, OutputError
-from dpbayes.core.files import open_regular, read_whole
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.files import STATEMENT, open_regular, read_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
 from dpbayes.privacy.guarantee import BASES, Adjacency, Guarantee, inside
 from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.schema import Schema
 
-STATEMENT = "guarantee.json"
 POSTERIOR = "posterior.csv"
 MOST_NAME = 100  # characters of a mechanism's name
-
-
-def refuse_in_release(path: Path) -> None:
-    """Raise OutputError if a path is inside a release, which is published as it is."""
-    for parent in (path, *path.absolute().resolve().parents):
-        if os.path.exists(parent / STATEMENT):  # no error without permission
-            raise OutputError(
-                f"{str(path)!r} is inside the release {str(parent)!r}, which is to be published. "
-                "Write to some other place."
-            )
 
 
 def check_statement(statement: Mapping[str, Any]) -> None:

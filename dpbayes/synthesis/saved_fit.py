@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.checks import PATH, expect
 from dpbayes.core.errors import GuaranteeError, OutputError
-from dpbayes.core.files import read_whole, write_whole
+from dpbayes.core.files import read_whole, refuse_in_release, write_whole
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.markup import card
 from dpbayes.engines.draws import netcdf
 from dpbayes.mechanisms.base import NO_DRAWS, Findings
-from dpbayes.synthesis.release import refuse_in_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,13 +1,16 @@
 """Files are there whole or not at all."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
 import dpbayes as dpb
 from dpbayes.core import files
 from dpbayes.core.errors import DpbayesError, InferenceError
-from dpbayes.core.files import read_text, read_whole, write_whole
+from dpbayes.core.files import STATEMENT, read_text, read_whole, write_whole
+from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.inference.analysis import read_release
 from dpbayes.pages.confidential import confidential_page
 from dpbayes.pages.readers import statement_of
@@ -104,3 +107,44 @@ def test_a_pipe_is_no_synthetic_data_set(tmp_path):
 def test_line_ends_of_any_kind_are_read(tmp_path):
     (tmp_path / "f").write_bytes(b"a\r\nb\rc\n")
     assert read_text(tmp_path / "f") == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: write_whole(folder / "notes.txt", b""),
+        lambda folder: write_whole(folder / "figures" / "notes.txt", b""),
+        lambda folder: Checkpoint(folder / "chains").begin({}, 1),
+        lambda folder: dpb.Ledger.create(folder / "ledger.db"),
+        lambda folder: dpb.Schema({"y": dpb.Column("y", "binary", levels=("no", "yes"))}).to_toml(
+            folder / "schema.toml"
+        ),
+    ],
+)
+def test_nothing_is_written_into_a_release(write, tmp_path):
+    release = tmp_path / "web" / "release"
+    release.mkdir(parents=True)
+    (release / STATEMENT).write_text("{}")
+    with pytest.raises(dpb.OutputError, match="is inside the release"):
+        write(release)
+    assert [path.name for path in release.iterdir()] == [STATEMENT]
+    write_whole(release / "report.html", b"", in_release=True)
+    (tmp_path / "free" / "figures").mkdir(parents=True)
+    write(tmp_path / "free")
+
+
+def test_other_ways_to_create_files_are_few():
+    """Whoever adds one asks whether what it writes may be confidential (``refuse_in_release``)."""
+    root = Path(dpb.__file__).parent
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"O_CREAT|write_(text|bytes)\(|open\([^)]*\"[wxa]b?\"", path.read_text())
+    }
+    look_first = {"publication/database.py", "cli/schema.py"}
+    of_outputs = {"publication/output.py", "publication/choosing.py"}  # a place that was looked at
+    beside_programs = {
+        "engines/cmdstan.py", "engines/cmdstan_run.py", "engines/one_record.py",
+        "engines/worker.py", "cli/streams.py",
+    }  # fmt: skip
+    assert found == {"core/files.py"} | look_first | of_outputs | beside_programs
