@@ -43,7 +43,7 @@ class ColumnBlock:
         places: numbers of the places whose members have a row each; a household's row is its
             head's.
         turn: rows of ``all`` members of a place, of the ``first``, of ``later`` ones, or of
-            ``each``; the latter two are drawn one after the other.
+            ``each``; the latter two are ``chained``.
         given: columns drawn before.
         schema: the columns by which rows are drawn, those that are given first.
         several: a household may have several rows, so that each weighs less.
@@ -65,6 +65,11 @@ class ColumnBlock:
     def hidden(self) -> tuple[str, ...]:
         """Columns that are drawn, or computed from those that are."""
         return tuple(name for name in self.schema.columns if name not in self.given)
+
+    @property
+    def chained(self) -> bool:
+        """Rows of a household are drawn one after the other, each given the one before."""
+        return self.turn in ("later", "each")
 
     @property
     def part(self) -> float:

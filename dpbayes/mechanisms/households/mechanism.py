@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -425,7 +425,7 @@ class _Draft:
             rows = rows_of(layout, block, members, given=True)
             if not len(rows.index):
                 continue
-            if block.turn in ("later", "each"):
+            if block.chained:
                 self._chain(k, members, dead)
                 continue
             values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights)
@@ -447,23 +447,31 @@ class _Draft:
     def _chain(self, k: int, members: Members, dead: Mask) -> None:
         """Draw members one after the other, each given the one before.
 
-        Relations and tilts are fitted to rows, but rows have the values of members before only once
-        these are drawn: the first pass is drawn by what was fitted to the first members alone.
+        Relations are fitted to rows, but rows have the values of members before only once these are
+        drawn: the first pass is drawn by what was fitted to the first members alone. Kept
+        regressions ask about rows of the second pass, and tilts are fitted to these.
         """
         layout = self._fitted.layout
         block = layout.blocks[k]
         whole = rows_of(layout, block, members, given=True)
         last, every = int(members.turn[whole.index].max()), float(whole.weights.sum())
-        for turn_pass in range(1 if k in self._makers else 2):
+        passes = 1 if k in self._makers else 3 if block.kept else 2
+        for turn_pass in range(passes):
             if turn_pass:
-                rows = rows_of(layout, block, members, given=True)
-                self._makers[k].relations.clear()
-                self._makers[k].tilts.clear()
-                self._fit_to(k, rows.values, len(rows.index), rows.weights)
+                rows = rows_of(layout, block, members)
+                if turn_pass == 2 and self._questions is not None:
+                    drawn_rows = _some(rows.values, rows.weights, self._rng)
+                    self.answers[k] = self._questions.ask(k, self.answers[k], drawn_rows)
+                    self._makers[k] = self._maker(k)
+                self._makers[k].forget(tilting=turn_pass == 2)
+                given = {name: rows.values[name] for name in block.given}
+                self._fit_to(k, given, len(rows.index), rows.weights)
             for turn in range(last + 1):
                 rows = rows_of(layout, block, members, turn, given=True)
                 if not len(rows.index):
                     continue
+                if k in self._makers:
+                    self._makers[k].turn = turn
                 values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights, every)
                 put(layout.homes, members, rows.index, values)
                 dead[members.home[rows.index[lost]]] = True
@@ -488,11 +496,12 @@ class _Draft:
             levels = axes.levels(codes)
             weight = float(weights.sum()) if every is None else every
             self.answers[k] = self._questions.measure(k, levels, weight)
-            if axes.block.kept:
+            if axes.block.kept and not axes.block.chained:
                 rows = self._rows(k, given, count, weights)
                 self.answers[k] = self._questions.ask(k, self.answers[k], rows)
         if k not in self._makers:
             self._makers[k] = self._maker(k)
+            self._makers[k].forget(tilting=not axes.block.chained)
             self._fit_to(k, given, count, weights)
         return self._made(k, given, codes, count)
 
@@ -510,8 +519,7 @@ class _Draft:
     ) -> Values:
         some, axes = given, self._fitted.blocks[k]
         if axes.block.several:
-            rows = self._rng.choice(count, count, p=weights / weights.sum())
-            some = {name: value[rows] for name, value in given.items()}
+            some = _some(given, weights, self._rng)
         return self._walk(k, maker, some, self._codes(axes, some, count), count).known()
 
     def _codes(self, axes: BlockAxes, given: dict[str, Floats], count: int) -> Ints:
@@ -540,6 +548,14 @@ class _Draft:
         walk = Walk(Structure(block.schema, maker.measured.axes, block.given), count, given)
         synthetic_codes(maker, count, codes, walk=walk, spare=None)
         return walk
+
+
+def _some(
+    values: Mapping[str, Floats], weights: Floats, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Rows drawn by their weights, as many as there are."""
+    rows = rng.choice(len(weights), len(weights), p=weights / weights.sum())
+    return {name: value[rows] for name, value in values.items()}
 
 
 def chosen(members: Members, households: Ints) -> Members:

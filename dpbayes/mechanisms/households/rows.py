@@ -98,7 +98,7 @@ def _value(layout: Layout, block: ColumnBlock, members: Members, index: Ints, na
         return order[np.maximum(index - 1, 0)]
     before, head = np.maximum(index - 1, 0), members.heads[home]
     if name == GAP:
-        apart = order[before if block.turn in ("later", "each") else head] - order[index]
+        apart = order[before if block.chained else head] - order[index]
         return -apart if homes.chain else apart
     if homes.chain and name.startswith(f"{MEAN}."):
         return members.mean_before(name.removeprefix(f"{MEAN}."))[index]

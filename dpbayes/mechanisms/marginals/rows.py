@@ -26,6 +26,7 @@ _CELLS = 8_000_000  # rows times fine levels, or times moments, at a time
 _LEAST = 1e-12  # smallest share of a level
 _FLAT = 1e-3  # independence mixed into probabilities that factors of refined tables multiply
 _POSSIBLE = 1e-200  # so that rows can be matched to margins even if a probability underflows
+_ENOUGH = 100  # rows of a turn from which its shifts are fitted: fewer say little of a margin
 _BALANCING = 500  # most rounds of proportional fitting of levels inside a group
 _BALANCED = 1e-3  # total variation from the shares of levels at which the fitting stops
 
@@ -97,13 +98,28 @@ class RowMaker:
         self.rng, self.draw, self.at_once = rng, draw, at_once
         self.relations: dict[int, tuple[Conditional, Parents]] = {}
         self._near = {} if near is None else near.relations
-        self.tilts: dict[int, Tilt] = {}
+        self.tilts: dict[tuple[int, int | None], Tilt] = {}
+        self.turn: int | None = None  # of members that are drawn one after the other
+        self._tilting = True
+        self._seed = int(rng.integers(2**62)) if draw else 0
         self.factors: dict[int, RefinedFactors] = {}
         refinement = measured.refinement
         self.refined: dict[tuple[int, int], Floats] = {}
         if refinement is not None:
             self.refined = refinement.shares(self.groups, measured.n, rng if draw else None)
         self.flat = 0.0
+
+    def forget(self, *, tilting: bool) -> None:
+        """Forget relations and tilts, to fit them to other rows.
+
+        Posterior draws of relations and tilts are then of the same random numbers.
+
+        Args:
+            tilting: rows follow the sums of kept analyses.
+        """
+        self.relations.clear()
+        self.tilts.clear()
+        self.turn, self._tilting = None, tilting
 
     def rows(
         self, size: int, public_codes: Ints, walk: Walk | None, near: bool, flat: float = 0.0
@@ -148,7 +164,9 @@ class RowMaker:
             alike = open_groups / open_groups.sum(axis=1, keepdims=True)
             chances = (1 - self.flat) * chances + self.flat * alike
         shares = np.maximum(group.shares, max(_LEAST, self.flat / len(group.shares)))
-        answers = [] if walk is None else self.measured.about(walk.axis(column).column.name)
+        answers: Sequence[Answer] = []
+        if walk is not None and self._tilting:
+            answers = self.measured.about(walk.axis(column).column.name)
         beside = [k for k in before if k in self.measured.beside(column)]
         if answers or beside:
             fine = _Fine(group, shares / shares.sum(), chances, linear, allowed)
@@ -234,18 +252,33 @@ class RowMaker:
         features: Features,
         alive: Mask,
     ) -> Floats:
-        """Tilt probabilities towards noisy sums; the tilt is fitted to the first rows."""
-        if column not in self.tilts:
-            self.tilts[column] = fit_tilt(
+        """Tilt probabilities towards noisy sums; the tilt is fitted to the first rows.
+
+        A tilt that is applied to what it made itself may move a margin farther at each turn. So it
+        leaves the shares of groups at each turn where relations have them.
+        """
+        if (column, None) not in self.tilts:
+            self.tilts[column, None] = fit_tilt(
                 chances[alive],
                 features.of_rows(alive),
                 fine.shares,
                 answers,
                 self.measured.n,
-                self.rng if self.draw else None,
+                self._drawing_of(column),
                 _DRAWN if self.draw else 0.0,
             )
-        return self.tilts[column].of(chances, features)
+        if (column, self.turn) not in self.tilts:
+            tilt, of = self.tilts[column, None], fine.group.of
+            if alive.sum() >= _ENOUGH:
+                groups = np.bincount(of, chances[alive].mean(axis=0))
+                shares = fine.shares * (groups / np.bincount(of, fine.shares))[of]
+                tilt = tilt.balanced(chances[alive], features.of_rows(alive), shares)
+            self.tilts[column, self.turn] = tilt
+        return self.tilts[column, self.turn].of(chances, features)
+
+    def _drawing_of(self, column: int) -> np.random.Generator | None:
+        """Random numbers of a column's posterior draws; None for modes."""
+        return np.random.default_rng([self._seed, column]) if self.draw else None
 
     def _refined(
         self,
@@ -282,7 +315,7 @@ class RowMaker:
             left = None if left is None else left[some]
         if alive.any() and not alive.all():
             codes, left = codes[alive], None if left is None else left[alive]
-        least, rng = (_DRAWN, self.rng) if self.draw else (0.0, None)
+        least, rng = _DRAWN if self.draw else 0.0, self._drawing_of(column)
         near = self._near.get(column)
         return fit_relation(
             self.measured, parents, column, codes, left, least=least, rng=rng, near=near

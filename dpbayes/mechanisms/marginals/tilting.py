@@ -189,6 +189,12 @@ class Tilt:
         """Tilted probabilities, shape (N, K); probabilities of 0 stay 0."""
         return _tilted(chances, features.exponent(self.weights) + self.shift)
 
+    def balanced(self, chances: Floats, features: Features, shares: Floats) -> Tilt:
+        """The tilt with shifts that give other rows these shares of the levels, shape (K,)."""
+        fit = _Fit(chances, features, shares)
+        fit.shift = self.shift.copy()
+        return fit.balanced(self.weights)
+
 
 def fit_tilt(
     chances: Floats,
