@@ -46,7 +46,11 @@ def read_text(path: str | Path) -> str:
 
 def refuse_in_release(path: Path) -> None:
     """Raise OutputError if a path is inside a release, which is published as it is."""
-    for parent in (path, *path.absolute().resolve().parents):
+    try:
+        folders = (path, *path.absolute().resolve().parents)
+    except (OSError, ValueError, RuntimeError):  # a name, or links, that no file can be written to
+        return
+    for parent in folders:
         if os.path.exists(parent / STATEMENT):  # no error without permission
             raise OutputError(
                 f"{str(path)!r} is inside the release {str(parent)!r}, which is to be published. "

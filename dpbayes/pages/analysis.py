@@ -197,7 +197,9 @@ def analysis(
             f"The model of the release has effects by {groups}, which the programs leave out: "
             "their standard errors take the rows of a group as independent. A mixed model, as by "
             "lme4 in R or MixedLM in statsmodels, has them; the rule is the same. Noise hides more "
-            "of small groups: an sd between groups is mostly that of the large ones."
+            "of small groups: an sd between groups is mostly that of the large ones. Where a "
+            "covariate's means differ between groups, a slope may be nearer to that of the means "
+            "than in a model of the records."
         )
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     ratio = size_ratio(public_settings, len(data))

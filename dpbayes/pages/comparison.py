@@ -97,12 +97,18 @@ class _Measured:
 
 
 def sections(
-    question: PageTopic, data_sets: Iterable[pd.DataFrame], statement: Mapping[str, Any]
+    question: PageTopic,
+    data_sets: Iterable[pd.DataFrame],
+    statement: Mapping[str, Any],
+    others: Sequence[Comparison] = (),
 ) -> list[Section]:
     """Sections on utility and disclosure risk, with a verdict on all data sets at the top.
 
     Distances are means over the data sets; pictures of columns, distances of the whole table and
     attacks are of the first one.
+
+    Args:
+        others: further comparisons for the verdict.
     """
     released = iter(data_sets)
     first = next(released)
@@ -125,7 +131,7 @@ def sections(
             done()
     outcomes = over_data_sets([of.outcomes for of in measured])
     page_sections = [
-        verdict(outcomes),
+        verdict([*outcomes, *others]),
         _columns(whole, measured),
         _together(whole, [of.pairs for of in measured], outcomes),
     ]

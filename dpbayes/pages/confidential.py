@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Page, PageTable, Picture, Section
 from dpbayes.pages.readers import data_set, notes, statement_of
-from dpbayes.pages.verdict import means, of_column, of_data_sets, over_data_sets, verdict
+from dpbayes.pages.verdict import (
+    Comparison,
+    lost_distance,
+    means,
+    of_column,
+    of_data_sets,
+    over_data_sets,
+    verdict,
+)
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
@@ -49,15 +58,17 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
     """
     statement = statement_of(out)
     folder = out / CONFIDENTIAL
+    with _unedited(folder):
+        members = between(folder)
     if question is None:
         with _unedited(folder):
-            sections = left_behind(folder, statement)
+            sections = left_behind(folder, statement, members)
     else:
         numbered = range(1, statement["datasets"] + 1)
         data_sets = (data_set(out, question.schema, number) for number in numbered)
-        sections = comparison.sections(question, data_sets, statement)
+        sections = comparison.sections(question, data_sets, statement, members.outcomes)
     with _unedited(folder):
-        sections += between(folder)
+        sections += members.sections
         return Page(
             "Release by the mechanism " + str(statement["mechanism"]),
             numbers(statement),
@@ -107,7 +118,7 @@ def _unedited(folder: Path) -> contextlib.AbstractContextManager[None]:
     return refused(DataError, f"{what} report from the files as they were written")
 
 
-def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
+def left_behind(folder: Path, statement: Mapping[str, Any], members: Between) -> list[Section]:
     """Verdict on the columns and section on utility, from the report files of the release."""
     content = _read(folder / UTILITY)
     picture = _read(folder / "density.png")
@@ -127,7 +138,7 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
             + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
             for name, column in columns.items()
         ]
-        sections += _verdict_on(sets, statement)
+        sections += _verdict_on(sets, statement, members.outcomes)
         head = ["column", "largest ECDF difference", "total variation"]
         if unclamped is not None:
             head.append("the unclamped fit's")
@@ -140,11 +151,24 @@ def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
     return [*sections, Section("Utility", [hint], pictures=pictures, tables=tables)]
 
 
-def between(folder: Path) -> list[Section]:
-    """Section on members of a household or waves of a person; empty if there are none."""
+@dataclass(frozen=True)
+class Between:
+    """What members of a household, or waves of a person, have in common; empty if there are none.
+
+    Attributes:
+        sections: a section with all relations, the worst first.
+        outcomes: the same for the verdict.
+    """
+
+    sections: Sequence[Section] = ()
+    outcomes: Sequence[Comparison] = ()
+
+
+def between(folder: Path) -> Between:
+    """Read relations between rows of a record from the report files."""
     found = json.loads(_read(folder / UTILITY) or b"{}").get(MEMBERS, {})
     if not found:
-        return []
+        return Between()
     rows = sorted(found.values(), key=lambda row: row["by_chance"] - row["distance"])
     cells = [[r["relation"], r["distance"], r["by_chance"], r["pairs"]] for r in rows]
     head = ["relation", "distance", "of another sample", "pairs in the records"]
@@ -155,11 +179,17 @@ def between(folder: Path) -> list[Section]:
         f"stands what two samples of as many {unit}s are apart by chance."
     )
     title = f"Between {of} of a {unit}"
-    return [Section(title, [text], tables=[PageTable("", head, cells)])]
+    outcomes = []
+    for name, apart, chance, _ in cells:
+        what = lost_distance(f"{title}, {name}, total variation", chance)
+        outcomes.append(Comparison("between", name, (apart,), chance, what))
+    return Between([Section(title, [text], tables=[PageTable("", head, cells)])], outcomes)
 
 
 def _verdict_on(
-    measures: Sequence[Mapping[str, Mapping[str, Any]]], statement: Mapping[str, Any]
+    measures: Sequence[Mapping[str, Mapping[str, Any]]],
+    statement: Mapping[str, Any],
+    others: Sequence[Comparison],
 ) -> list[Section]:
     """Verdict on the columns, if the statement tells the number of rows."""
     with refused(DataError, "utility.json and guarantee.json do not belong together"):
@@ -171,7 +201,7 @@ def _verdict_on(
             [o for name, of in columns.items() for o in of_column(name, of, n, size)]
             for columns in measures
         ]
-        return [verdict(over_data_sets(outcomes))]
+        return [verdict([*over_data_sets(outcomes), *others])]
 
 
 def of_fit(folder: Path) -> list[Section]:

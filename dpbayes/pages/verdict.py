@@ -28,6 +28,7 @@ KINDS = {
     "correlation": "correlations",
     "coefficient": "coefficients",
     "group": "groupings",
+    "between": "relations between rows of a record",
 }
 
 
@@ -38,18 +39,19 @@ class Comparison:
     Attributes:
         kind: a key of ``KINDS``.
         name: the column, the pair or the coefficient.
-        distances: largest differences of ECDFs or total variations; with their sign, differences
+        distances: largest differences of ECDFs or total variations, of relations between rows of a
+            record the mean over data sets alone; with their sign, differences
             of correlations, of means in standard deviations of the records, or of coefficients in
             standard errors; of groups, how far the correlation of their means is below 1; shape
             (data sets,).
-        chance: mean distance of another sample of the population from the records, for a column
-            or a pair; standard error of the difference, for a correlation or a mean; of groups the
-            largest distance that holds.
+        chance: mean distance of another sample of the population from the records, for a column,
+            a pair, or rows of a record; standard error of the difference, for a correlation or a
+            mean; of groups the largest distance that holds.
         lost: text on the distances, if they are too large.
         value: the records' correlation.
     """
 
-    kind: Literal["column", "mean", "pair", "correlation", "coefficient", "group"]
+    kind: Literal["column", "mean", "pair", "correlation", "coefficient", "group", "between"]
     name: str
     distances: tuple[float, ...]
     chance: float = 0.0

@@ -1,6 +1,7 @@
 """Panels: what is declared, what is checked, and what is drawn."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -411,7 +412,10 @@ def test_a_release_tells_readers_what_the_numbers_are(tmp_path):
     assert {"wage: a wave and the next", "wage: a wave and the next but one"} <= {
         *utility["members"]
     }
-    assert "Between waves of a person" in confidential_page(tmp_path / "out").decode()
+    house = confidential_page(tmp_path / "out").decode()
+    assert "Between waves of a person" in house
+    of_waves = len(utility["members"])
+    assert re.search(rf"[0-9]+ of {of_waves} relations between rows of a record", house)
 
 
 def test_distances_between_waves_are_those_of_their_pairs():

@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.mechanisms.forecast import ForecastWarning
 from dpbayes.mechanisms.marginals.budget import BudgetSplit
 from dpbayes.mechanisms.marginals.levels import ColumnLevels
-from dpbayes.mechanisms.marginals.mechanism import FAINT, FAR, LOST
+from dpbayes.mechanisms.marginals.mechanism import FAINT, FAR, LOST, besides
 from dpbayes.mechanisms.marginals.parts import BudgetParts
 from dpbayes.mechanisms.tables.cells import Axis
 
@@ -26,11 +26,13 @@ class BlockNoise:
         column: the column in whose levels or bins noise is largest.
         share: that noise, as a share of the records.
         faintest: correlation of two columns of which two thirds are kept; None without pair tables.
+        besides: what else relations lose; empty if nothing.
     """
 
     column: str
     share: float
     faintest: float | None
+    besides: str
 
     @classmethod
     def of(
@@ -57,7 +59,7 @@ class BlockNoise:
             for j, part in parts.margins.items()
         )
         faintest = parts.faintest(rows, budget) if parts.pairs else None
-        return cls(axes[column].column.name, share, faintest)
+        return cls(axes[column].column.name, share, faintest, besides(axes, parts))
 
 
 def cautions(
@@ -92,7 +94,7 @@ def cautions(
         problem = (
             "Do not rely on relations between two columns whose correlation is below "
             f"{faintest:.2f}: noise takes a third of their strength or more, turns them round, or "
-            "makes them up."
+            f"makes them up.{max((noise.besides for noise in noises), key=len)}"
         )
         found.append(ForecastWarning(problem, remedy))
     return tuple(found)

@@ -97,6 +97,7 @@ class Households(NoisyTablesMechanism):
     structured: ClassVar[bool] = True
     units: ClassVar[tuple[type[Unit], ...]] = (Household,)
     together: ClassVar[str] = TOGETHER
+    steady: ClassVar[str] = ""
     name: ClassVar[str] = "households"
     summary: ClassVar[str] = "households with members, from noisy tables; strict ε-DP by household"
 
@@ -144,6 +145,7 @@ class Households(NoisyTablesMechanism):
         remedy = "Look at it in the report, or beforehand on earlier records (`plan`)."
         if not layout.keep:
             remedy += " A regression between them in `keep` has sums of its own."
+        remedy = f"{remedy} {self.steady}".strip()
         whole = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(layout))
         noises = []
         for block, share in zip(layout.blocks, shares_of(layout).tables, strict=True):

@@ -13,7 +13,13 @@ CHAINED = (
     "Of what ties the waves of a person together, tables have each column beside the same column "
     "of the wave before, and beside its mean over all waves before; and some pairs with another "
     "column of the wave before or one that does not change. What else a wave has in common with "
-    "earlier ones is kept only as far as it follows from these."
+    "earlier ones is kept only as far as it follows from these. Of a column with many levels or "
+    "values these are coarse: what seldom changes, such as a place of residence, changes more "
+    "often, and what grows with time, such as an age, may fall."
+)
+STEADY = (
+    "Name what never changes in `columns` of [panel], and what only grows in its rules: "
+    "`age >= before.age`."
 )
 
 
@@ -45,5 +51,6 @@ class Panels(Households):
 
     units: ClassVar[tuple[type[Unit], ...]] = (Panel,)
     together: ClassVar[str] = CHAINED
+    steady: ClassVar[str] = STEADY
     name: ClassVar[str] = "panels"
     summary: ClassVar[str] = "persons with several waves, from noisy tables; strict ε-DP by person"

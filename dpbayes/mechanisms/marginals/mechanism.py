@@ -370,13 +370,18 @@ def _unreliable(axes: Sequence[Axis], parts: BudgetParts, faintest: float) -> st
         f" ({_correlation(2 * faintest)} where half of the records have both values, any where few "
         "have)"
     )
-    many_values = sum(axis.size > parts.most for axis in axes) > 1
     return (
         "Do not rely on relations between two columns whose correlation is below "
         f"{_correlation(faintest)}{half if optional else ''}: noise takes a third of their "
         "strength or more, turns them round, or makes them up."
-        f"{STRONG if many_values else ''}{CHOSEN if parts.scores else ''}"
+        f"{besides(axes, parts)}"
     )
+
+
+def besides(axes: Sequence[Axis], parts: BudgetParts) -> str:
+    """Say what else relations lose; empty if nothing."""
+    many_values = sum(axis.size > parts.most for axis in axes) > 1
+    return f"{STRONG if many_values else ''}{CHOSEN if parts.scores else ''}"
 
 
 def _correlation(value: float) -> str:

@@ -165,7 +165,8 @@ class Score(NoisyMechanism[FittedScore]):
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if information >= LOST:
             longer = 1 / math.sqrt(alpha)
-            return Forecast(facts, (*_of_intervals(rounds, longer), *_of_groups(rounds, longer)))
+            warnings = (*_of_intervals(rounds, longer), *_of_groups(rounds, longer))
+            return Forecast(facts, (*warnings, *_of_slopes(model)))
         needed = math.ceil(rows * LOST / information)
         problem = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
@@ -210,6 +211,22 @@ def _of_groups(rounds: Rounds, of_slopes: float) -> Iterator[ForecastWarning]:
                 f"readers learn how far they differ, but hardly which ones are high or low.{hold}",
                 "If single groups matter most, take anchored, larger groups or more ε.",
             )
+
+
+def _of_slopes(model: Model) -> Iterator[ForecastWarning]:
+    """Yield a warning of slopes beside group terms.
+
+    Groups' effects are independent of covariates under the model. Where they are not, noise in the
+    sums of groups gives differences between groups more weight (docs/mechanisms.md).
+    """
+    if isinstance(model, ColumnModel) and model.formula.groups and model.formula.names:
+        yield ForecastWarning(
+            "Slopes are between those within groups and those of the groups' means, and nearer to "
+            "the latter than in a fit without noise: where the two differ, intervals do not cover "
+            "the slope of such a fit.",
+            "Add the mean of a covariate in its group as a further public covariate (Mundlak "
+            "1978): the slope beside it is that within groups.",
+        )
 
 
 def _short(task: Task, model: Model) -> Task:
