@@ -343,8 +343,8 @@ def test_what_waves_have_in_common_is_kept_at_a_large_epsilon():
 def test_a_regression_on_the_wave_before_is_kept():
     """At ε = 20, in the mean of three: the slope of membership a wave ago, 1.56.
 
-    In 12 other fits .66 to .93 of it were kept, .77 in the mean with an sd of .08; without `keep`
-    .51 to .70.
+    In 10 fits .86 to 1.03 of it were kept, .95 in the mean with an sd of .07; without `keep` .51 to
+    .70.
     """
     table = waves(3000).sort_values(["nr", "year"])
     was = table.groupby("nr")["member"].shift(1).eq("yes")
@@ -365,7 +365,7 @@ def test_a_regression_on_the_wave_before_is_kept():
         found.append(slopes(fit.sample(1, seed=seed).datasets[0]))
     kept = np.mean(found, axis=0)
     assert abs(kept[0] - slopes(table)[0]) < 0.08
-    assert kept[2] / slopes(table)[2] > 0.66
+    assert kept[2] / slopes(table)[2] > 0.85
 
 
 def test_a_regression_is_of_all_waves_or_of_later_ones():
@@ -499,3 +499,32 @@ def test_a_release_tells_which_levels_are_told_apart_and_counts_persons():
     warnings = dpb.Synthesizer(made, Panels(0.2)).outlook(400).warnings
     said = "The number of persons has noise with an sd of 141 beside the 400 records"
     assert any(text.startswith(said) for text in warnings)
+
+
+def test_kept_regressions_leave_the_mean_of_a_skewed_outcome(monkeypatch):
+    """Many draws of a tilt drew farther and farther values: here a mean of 25 in place of 2.7."""
+    rng = np.random.default_rng(1)
+    level, sick = rng.gamma(0.35, 6, 2000), rng.random(2000) < 0.03
+    rows = []
+    for year in range(5):
+        there = np.flatnonzero(rng.random(2000) < 0.8)
+        mean = level * (1 + 3 * sick) * rng.gamma(2, 0.5, 2000)
+        visits = rng.poisson(mean[there] + 0.5).clip(0, 80)
+        values = {"nr": there, "year": year, "visits": visits}
+        rows.append(pd.DataFrame({**values, "sick": np.where(sick, "yes", "no")[there]}))
+    declared = dpb.Schema.from_dict({
+        "panel": {"id": "nr", "most": 5, "time": "year", "columns": ["sick"]},
+        "columns": {
+            "nr": {"type": "identifier"},
+            "year": {"type": "count", "lower": 0, "upper": 4},
+            "sick": {"type": "binary", "levels": ["no", "yes"]},
+            "visits": {"type": "count", "lower": 0, "upper": 80},
+        },
+    })  # fmt: skip
+    keep = ("visits ~ before.visits + sick", "visits ~ sick + year")
+    made = dpb.Synthesizer(
+        declared, Panels(1, delta=1e-6, keep=keep), settings=dpb.SamplerSettings(seed=1)
+    )
+    release = made.fit(pd.concat(rows, ignore_index=True)).sample(2, accept="none", seed=1)
+    for data in release.datasets:
+        assert 1.5 < data["visits"][data.duplicated("nr")].mean() < 4
