@@ -239,12 +239,14 @@ def confidential_entries(
     """Return and check the names of the confidential entries for ``check_contract``.
 
     Raises:
-        DataError: there are none, or the data do not have them.
+        DataError: there are none, the data do not have them, or they are the contract's own.
     """
     if "n" not in data:
         raise DataError("the data have no entry 'n', the number of records.")
     names = tuple(private) if private is not None else private_entries(data)
     for name in names:
+        if name in (*contract_defaults(0), *OPTIONAL_DATA):
+            raise DataError(f"entry {name!r} is dpbayes' own: name the records' confidential ones.")
         if name not in data:
             raise DataError(f"confidential entry {name!r} is not in the data.")
         if np.shape(data[name])[:1] != (int(data["n"]),):

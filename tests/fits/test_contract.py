@@ -253,6 +253,8 @@ def test_data_that_cannot_show_it(tmp_path):
         check(program, {"n": 20, "y": np.ones(20)})
     with pytest.raises(dpb.DataError, match="no entry 'n'"):
         check(program, {"y": np.ones(20)})
+    with pytest.raises(dpb.DataError, match="'anchor' is dpbayes' own"):
+        check(program, private=["anchor"])
     with pytest.raises(dpb.DataError, match="'z' is not in the data"):
         check(program, private=["z"])
 
