@@ -46,6 +46,8 @@ from dpbayes.stan.model import Model
 
 NUMBER = 0.05  # share of the budget for the number of households, where any is declared
 FEWEST, MOST = 2000, 20_000  # synthetic households that decide what to count next
+PASSES, DRAFT_PASSES = 8, 2  # in which members are drawn that depend on those before
+REPLACED = 0.5  # share of the households that a pass draws again
 AGAIN = 20  # times that households are drawn again which keep not all rules
 REHEARSED = 200  # households that are drawn from no records, to find some that keep the rules
 LITTLE_NOISE = 20.0  # ε of these: at a small one noise would make nearly all of one kind
@@ -450,33 +452,41 @@ class _Draft:
         """Draw members one after the other, each given the one before.
 
         Relations are fitted to rows, but rows have the values of members before only once these are
-        drawn: the first pass is drawn by what was fitted to the first members alone. Kept
-        regressions ask about rows of the second pass, and tilts are fitted to these.
+        drawn: the first pass is drawn by what was fitted to the first members alone. Relations that
+        fit the rows of one pass may drive those of the next far away; so each pass but the last
+        replaces a part of the households. Kept regressions ask about rows of the pass before the
+        last, and tilts are fitted to these.
         """
         layout = self._fitted.layout
         block = layout.blocks[k]
         whole = rows_of(layout, block, members, given=True)
         last, every = int(members.turn[whole.index].max()), float(whole.weights.sum())
-        passes = 1 if k in self._makers else 3 if block.kept else 2
-        for turn_pass in range(passes):
-            if turn_pass:
+        drafted = self._questions is not None and not block.kept
+        passes = 1 if k in self._makers else DRAFT_PASSES if drafted else PASSES
+        for number in range(1, passes + 1):
+            if number > 1:
                 rows = rows_of(layout, block, members)
-                if turn_pass == 2 and self._questions is not None:
+                if block.kept and number == passes and self._questions is not None:
                     drawn_rows = _some(rows.values, rows.weights, self._rng)
                     self.answers[k] = self._questions.ask(k, self.answers[k], drawn_rows)
                     self._makers[k] = self._maker(k)
-                self._makers[k].forget(tilting=turn_pass == 2)
+                self._makers[k].forget(tilting=bool(block.kept) and number == passes)
                 given = {name: rows.values[name] for name in block.given}
                 self._fit_to(k, given, len(rows.index), rows.weights)
+            again = np.ones(members.count, dtype=bool)
+            if 1 < number < passes:
+                again = self._rng.random(members.count) < REPLACED
             for turn in range(last + 1):
                 rows = rows_of(layout, block, members, turn, given=True)
+                rows = rows.of(again[members.home[rows.index]])
                 if not len(rows.index):
                     continue
                 if k in self._makers:
                     self._makers[k].turn = turn
                 values, lost = self._drawn(k, rows.values, len(rows.index), rows.weights, every)
                 put(layout.homes, members, rows.index, values)
-                dead[members.home[rows.index[lost]]] = True
+                if number == passes:
+                    dead[members.home[rows.index[lost]]] = True
 
     def _drawn(
         self,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.mechanisms.households.layout import ColumnBlock, Layout
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.schema.homes import BEFORE, COMPOSITION, FAMILY, GAP, LEFT, PLACE, Homes, Members
@@ -32,6 +32,11 @@ class BlockRows:
     index: Ints
     values: dict[str, Floats]
     weights: Floats
+
+    def of(self, mask: Mask) -> BlockRows:
+        """Some of the rows."""
+        values = {name: value[mask] for name, value in self.values.items()}
+        return BlockRows(self.index[mask], values, self.weights[mask])
 
 
 def rows_of(

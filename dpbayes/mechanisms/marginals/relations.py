@@ -145,8 +145,12 @@ class Conditional:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Softmax along the last axis."""
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    """Softmax along the last axis; equal shares where nothing is possible."""
+    highest = logits.max(axis=-1, keepdims=True)
+    nothing = highest == -np.inf
+    if nothing.any():
+        logits, highest = np.where(nothing, 0.0, logits), np.where(nothing, 0.0, highest)
+    exponentials = np.exp(logits - highest)
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 

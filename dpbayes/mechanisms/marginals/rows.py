@@ -112,13 +112,14 @@ class RowMaker:
     def forget(self, *, tilting: bool) -> None:
         """Forget relations and tilts, to fit them to other rows.
 
-        Posterior draws of relations and tilts are then of the same random numbers.
+        Searches begin at those that are forgotten, and posterior draws are of the same random
+        numbers.
 
         Args:
             tilting: rows follow the sums of kept analyses.
         """
-        self.relations.clear()
-        self.tilts.clear()
+        self._near = self.relations or self._near
+        self.relations, self.tilts = {}, {}
         self.turn, self._tilting = None, tilting
 
     def rows(
