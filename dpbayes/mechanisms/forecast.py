@@ -41,10 +41,12 @@ class ForecastWarning:
     Attributes:
         problem: the expected problem, which the release reports to its readers.
         remedy: advice for those who make the release.
+        against: it counts where a plan compares mechanisms: others are not known to share it.
     """
 
     problem: str
     remedy: str
+    against: bool = True
 
     def __str__(self) -> str:
         return f"{self.problem} {self.remedy}"

@@ -76,7 +76,10 @@ class Plan:
         such mechanism.
         """
         ranks = {
-            name: (len(expected.outlook.warnings), expected.outlook.facts[DISTANCE])
+            name: (
+                sum(caution.against for caution in expected.outlook.cautions),
+                expected.outlook.facts[DISTANCE],
+            )
             for name, entries in self.expected.items()
             for expected in entries
             if expected.total == total and DISTANCE in expected.outlook.facts

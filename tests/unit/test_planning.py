@@ -272,3 +272,20 @@ def test_a_plan_tells_of_noise_in_the_number_of_rows_as_a_release_does():
     assert "rows = {noisy = 0.2}, or declare a number" in text
     assert not said(replace(schema, rows=Rows.parse(6400)))
     assert not said(replace(schema, rows=Rows.parse("public"), cluster=None))
+
+
+def test_a_warning_that_any_mechanism_would_deserve_does_not_decide():
+    """Slopes beside groups are drawn to those of the groups' means by whatever draws from a fit."""
+    schema = dpb.Schema.from_dict({
+        "rows": "public",
+        "columns": {
+            "y": {"type": "binary", "levels": ["no", "yes"]},
+            "x": {"type": "binary", "levels": ["a", "b"], "public": True},
+            "g": {"type": "categorical", "levels": [f"g{i}" for i in range(40)], "public": True},
+        },
+    })  # fmt: skip
+    model = dpb.Regression("y ~ x + (1 | g)", "bernoulli")
+    plan = make_plan(schema, 30_000, totals=(1.0,), datasets=1, runs=1, model=model)
+    (score,) = plan.expected["score"]
+    assert any("nearer to the latter" in text for text in score.outlook.warnings)
+    assert plan.posterior(1.0) == "score"

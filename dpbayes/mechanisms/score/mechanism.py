@@ -226,6 +226,7 @@ def _of_slopes(model: Model) -> Iterator[ForecastWarning]:
             "the slope of such a fit.",
             "Add the mean of a covariate in its group as a further public covariate (Mundlak "
             "1978): the slope beside it is that within groups.",
+            against=False,
         )
 
 
