@@ -124,7 +124,7 @@ def public_page(
             title,
             numbers(statement),
             [
-                _what(statement, what, sets[0]),
+                _what(statement, what, sets),
                 *sections,
                 analysis(statement, sets, schema),
                 *_parameters(out, statement),
@@ -137,17 +137,21 @@ def public_page(
         return page.html()
 
 
-def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> Section:
+def _what(
+    statement: Mapping[str, Any], unit: list[str], data_sets: Sequence[pd.DataFrame]
+) -> Section:
     m, made = int(statement["datasets"]), statement.get("settings", {}).get("synthesised", [])
     sets = "one data set" if m == 1 else f"{m} data sets"
     home = unit_of(statement.get("settings", {}))
-    about = "about " if home and m > 1 else ""  # they have as many households
+    rows = [len(data) for data in data_sets]  # with as many households they may differ
+    about = "about " if max(rows) > min(rows) and len(rows) < m else ""
+    size = f"{min(rows):,} to {max(rows):,}" if max(rows) > min(rows) else f"{rows[0]:,}"
     text = [
         *unit,
         "These data are synthetic: values were drawn from a model of confidential records. Columns "
         "and relations between them are like those of the records as far as the model and the "
         "noise let them; rare combinations need not be. "
-        f"There {'is' if m == 1 else 'are'} {sets} of {about}{len(data):,} rows.",
+        f"There {'is' if m == 1 else 'are'} {sets} of {about}{size} rows.",
     ]
     counted = statement.get("settings", {}).get("pairs", ())
     tables = [_beside(counted)] if counted else []
@@ -168,7 +172,7 @@ def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> 
             f"{home['noun']}s of up to {home['most']} {home['member']}s, whose rows stand "
             "together. The numbers mean nothing."
         )
-    public = [str(name) for name in data if name not in (*made, home and home["id"])]
+    public = [str(name) for name in data_sets[0] if name not in (*made, home and home["id"])]
     if made and public:
         text.append(
             f"Synthetic columns: {', '.join(made)}. Public columns, released unchanged: "
