@@ -502,7 +502,10 @@ def test_a_release_tells_which_levels_are_told_apart_and_counts_persons():
 
 
 def test_kept_regressions_leave_the_mean_of_a_skewed_outcome(monkeypatch):
-    """Many draws of a tilt drew farther and farther values: here a mean of 25 in place of 2.7."""
+    """Tilts of tilted rows drew farther and farther values: here a mean of 26 in place of 2.7.
+
+    Noise alone moves it: without `keep` 16 data sets had 1.7 to 7.5, with it these have 2.1 to 6.7.
+    """
     rng = np.random.default_rng(1)
     level, sick = rng.gamma(0.35, 6, 2000), rng.random(2000) < 0.03
     rows = []
@@ -527,4 +530,4 @@ def test_kept_regressions_leave_the_mean_of_a_skewed_outcome(monkeypatch):
     )
     release = made.fit(pd.concat(rows, ignore_index=True)).sample(2, accept="none", seed=1)
     for data in release.datasets:
-        assert 1.5 < data["visits"][data.duplicated("nr")].mean() < 4
+        assert 1 < data["visits"][data.duplicated("nr")].mean() < 10
