@@ -531,3 +531,28 @@ def test_kept_regressions_leave_the_mean_of_a_skewed_outcome(monkeypatch):
     release = made.fit(pd.concat(rows, ignore_index=True)).sample(2, accept="none", seed=1)
     for data in release.datasets:
         assert 1 < data["visits"][data.duplicated("nr")].mean() < 10
+
+
+def test_columns_that_hardly_change_stay_where_they_are():
+    """Waves correlate by .97. Before chains settled, last waves had .45 to 1.7 times the mean."""
+    rng = np.random.default_rng(1)
+    level = np.exp(rng.normal(6, 0.4, 1500))
+    waves_of = [np.rint(level * rng.normal(1, 0.07, 1500)).clip(5, 1500) for _ in range(6)]
+    table = pd.DataFrame({
+        "nr": np.tile(np.arange(1500), 6),
+        "year": np.repeat(np.arange(6), 1500),
+        "pupils": np.concatenate(waves_of).astype(int),
+    })  # fmt: skip
+    declared = dpb.Schema.from_dict({
+        "panel": {"id": "nr", "most": 6, "time": "year", "columns": []},
+        "columns": {
+            "nr": {"type": "identifier"},
+            "year": {"type": "count", "lower": 0, "upper": 5},
+            "pupils": {"type": "count", "lower": 5, "upper": 1500},
+        },
+    })  # fmt: skip
+    settings = dpb.SamplerSettings(seed=1)
+    fit = dpb.Synthesizer(declared, Panels(5, delta=1e-6), settings=settings).fit(table)
+    for data in fit.sample(4, accept="none", seed=1).datasets:
+        by_wave = data.groupby("year")["pupils"].mean() / table["pupils"].mean()
+        assert by_wave.between(0.75, 1.25).all()
