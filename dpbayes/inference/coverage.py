@@ -97,7 +97,7 @@ _BETWEEN = (
 _CHAINED = (
     "rows of one person are not independent. With errors summed by person, as `combine` and "
     "`formula_fit` with `release.unit` do, 95% intervals covered 7 to 10 times of 10 samples of "
-    "5,000 simulated persons, and within persons they were 7 to 33 standard errors of the records "
+    "5,000 simulated persons, and within persons they were 7 to 35 standard errors of the records "
     "wide on either side (ε = 1 and 3)"
 )
 _UNKNOWN = (
