@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -265,7 +266,7 @@ class RowMaker:
                 fine.shares,
                 answers,
                 self.measured.n,
-                self._drawing_of(column),
+                self._drawing_of(column, "tilt"),
                 _DRAWN if self.draw else 0.0,
             )
         if (column, self.turn) not in self.tilts:
@@ -277,9 +278,12 @@ class RowMaker:
             self.tilts[column, self.turn] = tilt
         return self.tilts[column, self.turn].of(chances, features)
 
-    def _drawing_of(self, column: int) -> np.random.Generator | None:
-        """Random numbers of a column's posterior draws; None for modes."""
-        return np.random.default_rng([self._seed, column]) if self.draw else None
+    def _drawing_of(
+        self, column: int, part: Literal["relation", "tilt"]
+    ) -> np.random.Generator | None:
+        """Random numbers of the posterior draw of a column's relation or tilt; None for modes."""
+        key = [self._seed, column, int(part == "tilt")]
+        return np.random.default_rng(key) if self.draw else None
 
     def _refined(
         self,
@@ -316,7 +320,7 @@ class RowMaker:
             left = None if left is None else left[some]
         if alive.any() and not alive.all():
             codes, left = codes[alive], None if left is None else left[alive]
-        least, rng = _DRAWN if self.draw else 0.0, self._drawing_of(column)
+        least, rng = _DRAWN if self.draw else 0.0, self._drawing_of(column, "relation")
         near = self._near.get(column)
         return fit_relation(
             self.measured, parents, column, codes, left, least=least, rng=rng, near=near
