@@ -454,8 +454,8 @@ class _Draft:
         Relations are fitted to rows, but rows have the values of members before only once these are
         drawn: the first pass is drawn by what was fitted to the first members alone. Relations that
         fit the rows of one pass may drive those of the next far away; so passes between the first
-        and the last replace a part of the households. Kept regressions ask about rows before the
-        last, and tilts are fitted to these.
+        and the last replace a part of the households. Kept regressions ask about the last pass but
+        one, and tilts are fitted to its rows.
         """
         layout = self._fitted.layout
         block = layout.blocks[k]
