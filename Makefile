@@ -63,7 +63,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
-	  --extra analysis --extra cmdstan --extra files --extra large --extra postgresql \
+	  --extra analysis --extra browser --extra cmdstan --extra files --extra large --extra postgresql \
 	  --group docs --group studies --group test pyproject.toml - \
 	  --output-file requirements.lock
 

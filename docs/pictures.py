@@ -21,6 +21,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import dpbayes as dpb
+from dpbayes.app.project import Project
 from dpbayes.demo.run import Demo, confidential, figures, run_demo
 from dpbayes.mechanisms import Households, Panels
 from dpbayes.pages import figures as pages
@@ -109,6 +110,38 @@ def of_tutorial(folder: Path) -> None:
         )  # fmt: skip
     saved("tutorial-columns", (out / CONFIDENTIAL / "density.png").read_bytes())
     saved("tutorial-page", photographed(out / CONFIDENTIAL / PAGE, 1780))
+
+
+def of_app(folder: Path) -> bytes:
+    """The fourth step of ``dpbayes app``, for the file of the tutorial."""
+    from selenium import webdriver
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    work = Project.opened(folder / "nhefs-release", str(DATA / "nhefs.csv"))
+    shutil.copy(DATA / "nhefs.toml", work.schema)
+    work.choose({"keep": "wt82 ~ qsmk + wt71 + age + sex", "delta": "1e-6", "number": "1600"})
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars"):
+        options.add_argument(argument)
+    words = [sys.executable, "-m", "dpbayes", "app", work.data, "--work", str(work.folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        browser = webdriver.Chrome(
+            options=options,
+            service=webdriver.ChromeService(executable_path=shutil.which("chromedriver")),
+        )
+        try:
+            assert process.stdout is not None
+            browser.set_window_size(WIDTH, 1500)
+            browser.get(process.stdout.readline().split()[1])
+            WebDriverWait(browser, 60).until(lambda page: page.current_url.endswith("/file"))
+            browser.get(browser.current_url.removesuffix("file") + "epsilon")
+            WebDriverWait(browser, 600).until(
+                lambda page: len(page.find_elements("css selector", "#table tbody tr")) > 5
+            )
+            return bytes(browser.get_screenshot_as_png())
+        finally:
+            browser.quit()
+            process.terminate()
 
 
 def of_survey() -> Figure:
@@ -203,6 +236,7 @@ def main() -> None:
         for name, (part, height) in PAGES.items():
             saved(name, photographed(out / part / PAGE, height))
         of_tutorial(Path(folder))
+        saved("app-epsilon", of_app(Path(folder)))
         saved("survey-weights", rendered(of_survey()))
         saved("households", rendered(of_households()))
         saved("panels", rendered(of_panels()))

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from dpbayes.cli.audit import audit
+from dpbayes.cli.browser import app as in_browser
 from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
-from dpbayes.cli.explore import explore
 from dpbayes.cli.inference import combine
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
@@ -176,7 +176,7 @@ for _subcommand in (
     report,
 ):
     app.command()(flattened(sign_of_life()(_subcommand)))
-app.command()(flattened(explore))  # its page shows what it does
+app.command("app")(flattened(in_browser))  # its page shows what it does
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")

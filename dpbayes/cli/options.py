@@ -29,15 +29,7 @@ from dpbayes.core.errors import (
 )
 from dpbayes.core.lazy import pd
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.mechanisms import (
-    MECHANISMS,
-    Anchored,
-    Marginals,
-    Mechanism,
-    Score,
-    get_kind,
-    get_mechanism,
-)
+from dpbayes.mechanisms import Anchored, Mechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
@@ -49,6 +41,7 @@ from dpbayes.records.formats.reader import CHUNK, read_coded
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
 from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.usual import of_tables, usual
 
 LARGE = 2**27  # bytes of a file, above which it is read in chunks if the mechanism can
 RECORDS = "FILE or address of confidential records."
@@ -106,15 +99,6 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
     ]
 
 
-def refuse_confidential(reference: str) -> None:
-    """Raise DataError if a reference file lies in the confidential folder of a release."""
-    if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
-        raise DataError(
-            f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
-            "public or earlier records, never on those that are to be released."
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
     """Options for reading records, where their file does not determine them."""
@@ -143,6 +127,19 @@ class InputOptions:
     def read(self, source: str, schema: Schema | None = None) -> pd.DataFrame:
         """Read the records, and print how they were read."""
         return read_records(source, schema, say=say, **self._how())
+
+    def read_reference(self, reference: str, schema: Schema) -> pd.DataFrame:
+        """Read public or earlier records, on which settings are chosen.
+
+        Raises:
+            DataError: the file lies in the confidential folder of a release.
+        """
+        if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
+            raise DataError(
+                f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen "
+                "on public or earlier records, never on those that are to be released."
+            )
+        return self.read(reference, schema)
 
     def open(
         self, source: str, schema: Schema, chunk_rows: int, apply: Apply[Any] | None
@@ -294,39 +291,27 @@ class MechanismOptions:
         settings = read_settings(named, self.more or ())
         name = self.mechanism
         if name is None:  # not where it is empty, as an unset variable of the shell is
-            name = _usual(model, settings, engine)
+            name = self._usual(model, settings, engine)
         if delta is not None and get_kind(name, settings).takes("delta"):
             if "delta" in settings:
                 raise GuaranteeError("--delta and --set delta=... are the same: give one.")
             settings["delta"] = delta
         return get_mechanism(name, **settings)
 
+    def _usual(self, model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
+        """Name of the mechanism that is taken if none is named."""
+        schema = Schema.from_toml(model.schema)
+        if schema.unit is not None or not model.given:
+            return of_tables(schema)
+        if not model.family or engine == "candidates":
+            return Anchored.name
+        return usual(schema, model.choice(), settings)
+
 
 def check_kept(schema: Schema) -> None:
     """Raise SchemaError if a regression of ``keep`` can be kept by no mechanism."""
     if schema.keep:
-        Synthesizer(schema, get_mechanism(_of_tables(schema), epsilon=1.0))
-
-
-def _of_tables(schema: Schema) -> str:
-    """Name of the mechanism of noisy tables for the records that the schema declares."""
-    kinds = (kind for kind in MECHANISMS.values() if isinstance(schema.unit, kind.units))
-    return Marginals.name if schema.unit is None else next(kinds).name
-
-
-def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
-    """Name of the mechanism that is taken if none is named."""
-    schema = Schema.from_toml(model.schema)
-    if schema.unit is not None or not model.given:
-        return _of_tables(schema)
-    score = get_kind(Score.name, {})
-    if not model.family or engine == "candidates" or not all(map(score.takes, settings)):
-        return Anchored.name
-    try:
-        model.synthesizer(Score(epsilon=1.0))  # whether the model is taken depends on no ε
-    except DpbayesError:  # if the model itself is wrong, the other mechanism says so, too
-        return Anchored.name
-    return Score.name
+        Synthesizer(schema, get_mechanism(of_tables(schema), epsilon=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dpbayes.cli.models import ModelOptions
-from dpbayes.cli.options import InputOptions, check_kept, refuse_confidential
+from dpbayes.cli.options import InputOptions, check_kept
 from dpbayes.cli.streams import say, say_error, say_table, shows_progress
 from dpbayes.core.errors import SchemaError
 from dpbayes.mechanisms.forecast import COUNTED, DISTANCE
@@ -72,7 +72,6 @@ def plan(
     from dpbayes.planning.plan import EPSILONS, make_plan
 
     if reference is not None:
-        refuse_confidential(reference)
         say_error(
             "What is planned follows the reference records, and nothing pays for it: they must be "
             "earlier or public ones, not those that you will release."
@@ -99,7 +98,7 @@ def plan(
         totals=totals,
         datasets=datasets,
         delta=delta,
-        reference=None if reference is None else source.read(reference, schema),
+        reference=None if reference is None else source.read_reference(reference, schema),
         model=model.choice() if model.given else None,
         runs=runs,
         say=lambda what: say_error(f"trying {what} ...") if shows_progress() else None,

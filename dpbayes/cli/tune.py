@@ -45,7 +45,7 @@ def tune(
     check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=shows_progress())
     synthesizer = model.synthesizer(Unweighted(), settings=settings, reference=True)
-    records = source.read(reference, synthesizer.schema)
+    records = source.read_reference(reference, synthesizer.schema)
     synthesizer.schema.validate(records, show_values=show_values)
     weights = choose(synthesizer, records, target_epsilon)
     with as_output_error(out, "The weights were not written."):

@@ -466,8 +466,8 @@ def _explain(url: str, message: str) -> str:
         ("read-only", f"no permission to write the ledger {url}."),
         ("permission denied", f"no permission for the ledger {url}: {message}."),
         ("unable to open", f"the ledger {url} cannot be opened: no permission or no folder."),
-        ("full", f"no space left for the ledger {url}; nothing was recorded."),
-        ("disk i/o", f"the disk refuses the ledger {url} ({message}); nothing was recorded."),
+        ("full", f"no space left for the ledger {url}; this step was not recorded."),
+        ("disk i/o", f"the disk refuses the ledger {url} ({message}); this step was not recorded."),
         ("locked", _busy(url)),
     ):
         if sign in low:

@@ -13,7 +13,7 @@ LOST = 0.05  # difference in distance, or share at the bounds, from which to war
 ASTRAY, TIMES = 0.1, 3  # difference to the median data set, and ratio, from which one is far off
 UNPAID = (
     "All of this follows the records: other settings for the same records because of it are a "
-    "choice that no ε covers. Try settings on earlier ones (dpbayes explore)."
+    "choice that no ε covers. Try settings on earlier records."
 )
 DISTANCES = ("max_ecdf", "total_variation")
 

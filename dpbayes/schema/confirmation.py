@@ -6,6 +6,7 @@ key has a line of its own, and returns a new one.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import tomllib
@@ -19,6 +20,7 @@ from dpbayes.schema.draft import LEVELS, MARK, MOST_LEVELS, line_of
 _COMMENT = "  # GUESSED: "
 _OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
 _SUGGESTED = re.compile(rf"# \d+ different values only\..*({LEVELS}\[.*?\])")
+_LEFT_OUT = re.compile(r"# (\[columns\..*\]) left out")
 _SECTION = re.compile(r"\[columns\..*\]\s*")
 
 
@@ -113,8 +115,59 @@ def changed(text: str, column: str, line: str) -> str:
         lines.insert(_place(lines, column, "type") + 1, line_of(key, value))
         return "\n".join(lines)
     place = _place(lines, column, key)
-    lines[place] = line_of(key, value) + "".join(lines[place].partition(_COMMENT)[1:])
+    comment = "".join(lines[place].partition(_COMMENT)[1:])
+    lines[place : _end_of(lines, place)] = [line_of(key, value) + comment]
     return "\n".join(lines)
+
+
+def removed(text: str, column: str, key: str) -> str:
+    """Take a key out of a column's section, and out of its list of guesses."""
+    lines = text.split("\n")
+    if key in _marked(lines, column):
+        lines = confirmed(text, column, [key]).split("\n")
+    place = _place(lines, column, key)
+    del lines[place : _end_of(lines, place)]
+    return "\n".join(lines)
+
+
+def declared(text: str, key: str, value: object) -> str:
+    """Set a key of the table, at the top of the file; take it out if the value is None.
+
+    A section of that name goes, as TOML has each key once; a comment that suggests the key, too.
+    """
+    lines = text.split("\n")
+    own = re.compile(rf"(# )?{re.escape(key)}\s*=|\[+{re.escape(key)}[].]")
+    first = next((k for k, line in enumerate(lines) if line.startswith("[")), len(lines))
+    place, start = first, 0
+    while start < len(lines):
+        if (match := own.match(lines[start])) and (start < first or match[0].startswith("[")):
+            place = start if start < place else place
+            end = _end_of(lines, start)
+            del lines[start:end]
+            first -= (end - start) * (start < first)
+        else:
+            start += 1
+    place, before_section = min(place, first), place >= first
+    while before_section and place and lines[place - 1].startswith("#"):
+        place -= 1  # the notes of the first section stay with it
+    if value is not None:
+        lines[place:place] = [line_of(key, value)] + [""] * before_section
+    return "\n".join(lines)
+
+
+def _end_of(lines: list[str], start: int) -> int:
+    """The line after a section's own lines, or after a value that may stand on several."""
+    end = start + 1
+    if lines[start].startswith("["):
+        while end < len(lines) and not lines[end].startswith(("[", "#")):
+            end += 1
+        return end
+    while end < len(lines):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            tomllib.loads("\n".join(lines[start:end]))
+            break
+        end += 1
+    return end
 
 
 def left_out(text: str, column: str) -> str:
@@ -125,6 +178,32 @@ def left_out(text: str, column: str) -> str:
     while after < end and lines[after].strip() and not lines[after].startswith("#"):
         after += 1
     return "\n".join([*lines[:start], f"# {lines[start].strip()} left out", *lines[after:]])
+
+
+def columns_left_out(text: str) -> dict[str, tuple[str, ...]]:
+    """Columns that the draft, or somebody since, left out, with the comments above."""
+    lines, columns = text.split("\n"), {}
+    for place, line in enumerate(lines):
+        if match := _LEFT_OUT.fullmatch(line.strip()):
+            (name,) = tomllib.loads(match[1])["columns"]
+            notes = lines[_notes_from(lines, place) : place]
+            columns[name] = tuple(note.removeprefix("#").strip() for note in notes)
+    return columns
+
+
+def as_identifier(text: str, column: str) -> str:
+    """Declare a column that was left out as identifier, so that rows of a person are known.
+
+    Raises:
+        SchemaError: no such column was left out.
+    """
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        match = _LEFT_OUT.fullmatch(line.strip())
+        if match and list(tomllib.loads(match[1])["columns"]) == [column]:
+            lines[place : place + 1] = [match[1], 'type = "identifier"']
+            return "\n".join(lines)
+    raise SchemaError(f"column {column!r} was not left out.")
 
 
 def _with_levels(lines: list[str], column: str) -> list[str]:

@@ -5,8 +5,9 @@ function name(e) {
   return e.tagName + ":" + (e.getAttribute("aria-label") || label || e.textContent).trim().slice(0, 60);
 }
 function focusable() {
-  return [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
-    .filter((e) => shownElement(e) && !e.disabled && e.tabIndex >= 0);
+  return [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")]
+    .filter((e) => shownElement(e) && !e.disabled && e.tabIndex >= 0)
+    .filter((e) => e.type !== "radio" || e.checked);  // the Tab key goes to one of a group
 }
 function ring(e) {
   const style = getComputedStyle(e);
@@ -31,7 +32,7 @@ function contrast(e) {
   const [a, b] = [channels(getComputedStyle(e).color), background(e)].map((c) => luminance(c.slice(0, 3)));
   return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 }
-function audit() {
+function audit(fewest) {
   const wrong = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   let texts = 0;
@@ -44,7 +45,7 @@ function audit() {
     if (contrast(e) < (large ? 3 : 4.5)) wrong.push("contrast " + contrast(e).toFixed(2) + ": " + name(e));
     if (size < 12) wrong.push("text of " + size + " px: " + name(e));
   }
-  if (texts < 20) wrong.push("only " + texts + " texts");
+  if (texts < fewest) wrong.push("only " + texts + " texts");
   for (const e of document.querySelectorAll("img")) {
     if (!e.alt) wrong.push("no alternative: " + e.src.slice(0, 40));
     if (!e.naturalWidth) wrong.push("not rendered: " + e.alt);

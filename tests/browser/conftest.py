@@ -70,17 +70,20 @@ class Browser:
 
     def open(self, address, width=1280):
         """A page, in a window of this width."""
+        self.resize(width)
+        self.driver.get(address)
+
+    def resize(self, width):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.get(address)
 
     def js(self, text, *arguments):
         return self.driver.execute_script(text, *arguments)
 
-    def audit(self):
-        """What is wrong with the page as it stands, in sentences."""
+    def audit(self, fewest=20):
+        """What is wrong with the page as it stands, in sentences; fewer texts are too few."""
         found = [entry["message"] for entry in self.driver.get_log("browser")]
-        return [*found, *self.js(AUDIT + "return audit();")]
+        return [*found, *self.js(AUDIT + "return audit(arguments[0]);", fewest)]
 
     def walk(self):
         """Elements that can be focused, and those that the Tab key focuses, both in order."""
@@ -88,7 +91,10 @@ class Browser:
         from selenium.webdriver.common.keys import Keys
 
         wanted = self.js(AUDIT + "return focusable().map(name);")
-        self.js("document.activeElement.blur(); window.scrollTo(0, 0);")
+        self.js(  # the Tab key begins after what had the focus last
+            "const b = document.body; b.tabIndex = -1; b.focus(); b.removeAttribute('tabindex');"
+            "window.scrollTo(0, 0);"
+        )
         reached, rings = [], []
         for _ in wanted:
             ActionChains(self.driver).send_keys(Keys.TAB).perform()

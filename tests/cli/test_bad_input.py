@@ -245,14 +245,6 @@ def test_priors_whose_squares_are_no_numbers(folder, prior):
     assert "finite number(s) up to 1e+06" in said
 
 
-@pytest.mark.parametrize("rows", [-5, 0, 10**30])
-def test_rows_of_a_page(folder, rows):
-    arguments = ("--reference", folder / "data.csv", "--schema", folder / "schema.toml")
-    assert "must be a whole number from 1 to" in refused(
-        folder, "explore", *arguments, "--rows", rows
-    )
-
-
 def test_runs(folder):
     plan = ("plan", folder / "schema.toml", "--rows", 50, "--runs", 10**9)
     assert "runs = 1000000000 must be a whole number, from 1 to 1,000" in refused(folder, *plan)

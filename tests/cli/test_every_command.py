@@ -11,9 +11,9 @@ import pytest
 import typer
 
 import dpbayes as dpb
+from dpbayes.app.site import Site
 from dpbayes.cli.app import app
 from dpbayes.demo import run as demo
-from dpbayes.explore.server import Site
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
@@ -137,10 +137,10 @@ def test_planning(run, folder):
     assert "warning: The full cross-tabulation has" in said
 
 
-def test_exploring(run, folder, monkeypatch):
-    monkeypatch.setattr(Site, "serve_forever", lambda *_, **__: None)
-    said = run("explore", "--reference", "data.csv", "--schema", "schema.toml")
-    assert "Open http://127.0.0.1:" in said
+def test_the_page(run, folder, monkeypatch):
+    monkeypatch.setattr(Site, "deserted", True)
+    assert "Open http://127.0.0.1:" in run("app", "data.csv", "--work", "made", "--separator", ",")
+    assert (folder / "made" / "records.txt").read_text() == str(folder / "data.csv")
 
 
 def test_writing_a_schema(run, monkeypatch):

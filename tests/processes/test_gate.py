@@ -635,7 +635,7 @@ def test_full_disk(opened, url, started):
     server = started.to(url, folder)
     for number, (point, state, says) in enumerate(
         [
-            ("full:reserve", None, "nothing was recorded"),
+            ("full:reserve", None, "this step was not recorded"),
             ("full:allocate", "void", "Nothing was released"),
             ("full:write", "writing", "The cost counts"),
         ]

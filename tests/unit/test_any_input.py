@@ -2,6 +2,7 @@
 
 import contextlib
 import string
+import tomllib
 
 import numpy as np
 import pandas as pd
@@ -10,18 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
+from dpbayes.app.forms import TABLE_KEYS, answered, with_table
+from dpbayes.app.project import ProjectSettings
 from dpbayes.core.errors import DpbayesError
-from dpbayes.explore.settings import CONTROLS, build, command
 from dpbayes.formula.formula import DataFormula, Formula
 from dpbayes.mechanisms import MECHANISMS, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.schema.columns import KEYS
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import numbers_of
 from dpbayes.stan.families import FAMILIES
 from tests.fuzzing import many, numbers, said, scalars, trees, written
 
 pytestmark = pytest.mark.fuzz
+DRAFT = """\
+# title = "..."
+
+# Whole numbers.
+[columns.age]
+type = "count"  # GUESSED: whole numbers
+lower = 0  # GUESSED: the smallest value
+upper = 99  # GUESSED: the largest value
+guessed = ["type", "lower", "upper"]
+
+[columns.sex]
+type = "binary"
+levels = ["f", "m"]
+"""
 columns = st.one_of(
     trees,
     st.fixed_dictionaries(
@@ -282,18 +299,33 @@ def test_it_would_notice():
 
 
 @given(
-    asked=st.one_of(
-        trees,
-        st.dictionaries(
-            st.sampled_from(["mechanism", "adjacency", "weights", *(c.name for c in CONTROLS)]),
-            st.one_of(st.sampled_from([*MECHANISMS, "substitution"]), numbers, trees),
-        ),
+    typed=st.dictionaries(
+        st.sampled_from([*vars(ProjectSettings()), "folder"]), st.one_of(st.text(), scalars, trees)
     )
 )
 @many
-def test_what_a_page_asks_for(asked):
-    """A mechanism that has just these numbers, and a command that can be typed."""
+def test_what_a_page_sends_as_choices(typed):
+    """Each is one word of a command, so that none is an option of another name."""
+    chosen = ProjectSettings().having(typed)
+    assert all(isinstance(text, str) for text in vars(chosen).values())
+    named = ("formula", "family", "mechanism", "datasets", "delta", "ledger", "account", "note")
+    words = [*chosen.words_of(*named), *chosen.words_of_kept(), *chosen.words_of_model()]
+    assert all(word.startswith("--") and "=" in word for word in words)
+
+
+@given(
+    answers=st.dictionaries(
+        st.sampled_from([*KEYS, *(f"confirm-{key}" for key in KEYS)]),
+        st.one_of(st.text(), st.sampled_from(["count", "identifier", "0", "1\n2", "true", "{}"])),
+    ),
+    table=st.dictionaries(
+        st.sampled_from(TABLE_KEYS), st.one_of(st.text(), st.sampled_from(["noisy", "9", "{a=1}"]))
+    ),
+    source=st.text(),
+)
+@many
+def test_what_a_page_sends_as_a_schema(answers, table, source):
+    """A schema file that is read, or a message; other columns stay as they were."""
     with contextlib.suppress(DpbayesError):
-        made = build(asked)
-        assert made.name == asked["mechanism"]
-        assert "--out OUT" in command(asked, "", "strict")
+        text = with_table(answered(DRAFT, "age", answers, source), table)
+        assert tomllib.loads(text)["columns"]["sex"] == tomllib.loads(DRAFT)["columns"]["sex"]

@@ -30,8 +30,8 @@ FLOORS = [
     ["planning"],
     ["inference"],
     ["pages"],
-    ["explore"],
     ["demo"],
+    ["app"],
     ["cli"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -242,14 +242,14 @@ def names_a_flag(module: Module) -> bool:
 
 
 def test_no_flag_is_named_below_cli():
-    """The library names settings, which cli spells as options; explore composes commands."""
+    """The library names settings, which cli spells as options; app composes commands."""
     below = {
         n: m
         for n, m in ALL.items()
-        if n.partition(".")[0] not in ("cli", "explore") and n not in OTHER_FLAGS
+        if n.partition(".")[0] not in ("cli", "app") and n not in OTHER_FLAGS
     }
     assert [name for name, module in below.items() if names_a_flag(module)] == []
-    assert names_a_flag(ALL["explore.settings"])
+    assert names_a_flag(ALL["app.project"])
 
 
 def asks_which_noise(module: Module) -> bool:

@@ -8,7 +8,6 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.exact import audit_exact
-from dpbayes.explore.trial import Explorer
 from dpbayes.inference.coverage import uncovered, weights_cut
 from dpbayes.mechanisms.marginals import exact_counts, weighting
 from dpbayes.mechanisms.marginals import mechanism as marginals
@@ -386,13 +385,6 @@ def test_a_plan_makes_up_weights():
     assert "sampling weights" in plan.refused["laplace"]
     (expected,) = plan.expected["marginals"]
     assert 0 < expected.accuracy.columns < 0.3
-
-
-def test_a_try_weighs_the_reference():
-    """Synthetic shares are near the weighted ones, and far from those of the sample."""
-    explorer = Explorer(schema("noisy"), None, survey_records(1600))
-    found = explorer.run({"mechanism": "marginals", "epsilon": 3}, lambda _: None)
-    assert float(dict(found["numbers"])["distance, columns"]) < 0.1
 
 
 def test_a_forecast_warns_of_a_far_too_large_weight():

@@ -1,0 +1,1 @@
+"""The local page of ``dpbayes app``: six steps from a file to a release."""

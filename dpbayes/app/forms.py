@@ -1,0 +1,307 @@
+"""The schema as a form: what is typed for a column or the table, as lines of the schema file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema import Schema
+from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
+from dpbayes.schema.confirmation import (
+    changed,
+    confirmed,
+    declared,
+    guessed_columns,
+    left_out,
+    removed,
+)
+from dpbayes.schema.draft import MARK, line_of
+from dpbayes.schema.table import IDENTIFIER, TITLES, UNITS
+
+CHOICE, TRUTH, LINES, LINE = "choice", "truth", "lines", "line"
+_OF_LISTS = ("levels", "atoms")
+_OF_TEXT = ("type", "format", "only_if", "unit", "label")
+_OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")
+_DAYS = ("date", "datetime")
+TABLES = ("cluster", *(kind.table for kind in UNITS), "survey")  # which rows belong together
+EXAMPLES = {
+    "cluster": '{column = "person", most = 5}',
+    **{kind.table: kind.example for kind in UNITS},
+    "survey": '{weights = "wt", population = 1_250_000, largest = 400}',
+}
+WORDS = {  # what is asked for each key of a column, and what to type
+    "type": ("Type", "Codes are categorical, or ordinal in order; an identifier is dropped."),
+    "lower": ("Smallest possible value", "Of all who could be in the table, not of those who are."),
+    "upper": ("Largest possible value", "Of all who could be in the table, not of those who are."),
+    "levels": ("Levels", "All that are possible, in their order; one on each line."),
+    "digits": ("Decimals", "To which values are released; -2 for the nearest hundred."),
+    "atoms": ("Single values that many have", "Such as an income of 0; one on each line."),
+    "format": ("Format of dates", "As in the file: %d.%m.%Y for 31.12.2026."),
+    "missing": ("May be missing", "true, or the codes that stand for no value; one on each line."),
+    "only_if": ("Asked only if", "A rule, such as: age >= 16. Elsewhere there is no value."),
+    "unit": ("Unit", "On the axes of figures: dollars an hour."),
+    "label": ("Label", "What the column says, in words."),
+    "public": ("Public", "Released unchanged: every value of this column is published."),
+}
+SHOWN = 6  # levels of a column in the list of columns
+TABLE_KEYS = (*TITLES, "rows", "rules", *TABLES)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of a column, as the page shows it.
+
+    Attributes:
+        key: the key of the schema file.
+        kind: ``choice``, ``truth`` (a box to tick), ``lines`` or ``line``.
+        typed: its value as it is typed.
+        guessed: whether it was read off the records, and nobody has confirmed it.
+        reason: the draft's comment on the guess.
+        title: what is asked.
+        about: what to type.
+    """
+
+    key: str
+    kind: str
+    typed: str
+    guessed: bool
+    reason: str
+    title: str
+    about: str
+
+
+@dataclass(frozen=True)
+class ColumnForm:
+    """A column of the schema file, as the page shows it.
+
+    Attributes:
+        name: name of the column.
+        fields: its keys, and those that it could have.
+        notes: the draft's comments on the column.
+        types: the types that it could have.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    notes: tuple[str, ...]
+    types: tuple[str, ...] = (*COLUMN_TYPES, IDENTIFIER)
+
+    def typed(self, key: str) -> str:
+        """What is typed for a key; empty if the column has no such key."""
+        return next((field.typed for field in self.fields if field.key == key), "")
+
+    @property
+    def values(self) -> str:
+        """The values that the column may have, in few words."""
+        levels = self.typed("levels").split("\n") if self.typed("levels") else []
+        text = ", ".join(levels[:SHOWN])
+        if len(levels) > SHOWN:
+            text += f" … ({len(levels)} levels)"
+        if self.typed("upper"):
+            text = f"{self.typed('lower') or '0'} to {self.typed('upper')}"
+        return text + ("; may be missing" if self.typed("missing") else "")
+
+    @property
+    def guesses(self) -> int:
+        """Number of guesses that are left."""
+        return sum(field.guessed for field in self.fields)
+
+
+def column_forms(text: str) -> dict[str, ColumnForm]:
+    """Read the columns of a schema file, in its order."""
+    guessed = {column.name: column for column in guessed_columns(text)}
+    forms = {}
+    for name, entry in tomllib.loads(text).get("columns", {}).items():
+        reasons = guessed[name].reasons if name in guessed else {}
+        fields = [
+            Field(
+                key,
+                _kind(key, entry.get(key)),
+                typed(entry.get(key)),
+                key in reasons,
+                reasons.get(key, ""),
+                *WORDS[key],
+            )
+            for key in KEYS
+            if key != MARK and (key in entry or _could_have(key, entry.get("type")))
+        ]
+        forms[name] = ColumnForm(
+            name, tuple(fields), guessed[name].notes if name in guessed else ()
+        )
+    return forms
+
+
+def _could_have(key: str, kind: object) -> bool:
+    """Whether a column of this type can have the key."""
+    if kind == IDENTIFIER:
+        return key == "type"
+    if key == "format":
+        return kind in _DAYS
+    if key == "digits":
+        return kind == "continuous"
+    numeric = kind in NUMERIC
+    return (numeric or key not in _OF_NUMBERS) and (not numeric or key != "levels")
+
+
+def _kind(key: str, value: object) -> str:
+    if key in ("type", "public"):
+        return CHOICE if key == "type" else TRUTH
+    return LINES if key in _OF_LISTS or isinstance(value, list) else LINE
+
+
+def typed(value: object) -> str:
+    """Write a value of TOML as it is typed: texts without quotes, lists in lines."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(item if isinstance(item, str) else _toml(item) for item in value)
+    return value if isinstance(value, str) else _toml(value)
+
+
+def _toml(value: object) -> str:
+    """Write a value as in a schema file; a table on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    return line_of("x", value).partition("=")[2].strip()
+
+
+def read_value(key: str, text: str, before: object) -> object:
+    """Read what is typed for a key of a column.
+
+    Args:
+        key: the key.
+        text: what is typed, not empty.
+        before: the value that it had; None without one.
+    """
+    if key == "public":
+        return text == "true"
+    if key in _OF_TEXT:
+        return text
+    if key in _OF_LISTS or "\n" in text or isinstance(before, list):
+        items = [line.strip() for line in text.split("\n") if line.strip()]
+        numbers = [_number(item) for item in items]
+        were_texts = isinstance(before, list) and any(isinstance(item, str) for item in before)
+        return items if were_texts or None in numbers else numbers
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return [text] if key == "missing" else text
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return None
+    return value if type(value) in (int, float) else None
+
+
+def answered(text: str, column: str, answers: Mapping[str, str], source: str) -> str:
+    """Return the schema file's text after a column's form was sent.
+
+    Args:
+        text: the schema file.
+        column: name of the column.
+        answers: what was typed for each key; ``confirm-KEY`` is there where the box was ticked.
+        source: where it is said.
+    Raises:
+        SchemaError: there is no such column, or the file would be no schema.
+    """
+    forms = column_forms(text)
+    if column not in forms:
+        raise SchemaError(f"the schema has no column {column!r}.")
+    if answers.get("type") == IDENTIFIER:
+        return checked(_identifier(text, forms[column], source))
+    for field in forms[column].fields:
+        answer = answers.get(field.key, "").replace("\r\n", "\n").strip()
+        if field.kind == TRUTH:
+            answer = "true" if answer else ""
+        entry = tomllib.loads(text)["columns"][column]
+        before = entry.get(field.key)
+        if answer == field.typed.strip() or (field.kind == TRUTH and not answer and not before):
+            continue
+        if not answer:
+            if field.key in entry:
+                text = removed(text, column, field.key)
+            continue
+        value = read_value(field.key, answer, before)
+        text = changed(text, column, line_of(field.key, value))
+    # A change of type may have replaced keys, so that others are marked now.
+    marked = column_forms(text)[column].fields
+    confirm = [f.key for f in marked if f.guessed and f"confirm-{f.key}" in answers]
+    if confirm:
+        if not source.strip():
+            raise SchemaError("say who says so, as: questionnaire 2024, p. 12.")
+        text = confirmed(text, column, confirm, source)
+    return checked(text)
+
+
+def _identifier(text: str, column: ColumnForm, source: str) -> str:
+    """Declare a column as identifier, which has no other key and is dropped."""
+    for key in tomllib.loads(text)["columns"][column.name]:
+        if key not in ("type", MARK):
+            text = removed(text, column.name, key)
+    if any(field.key == "type" and field.guessed for field in column.fields):
+        text = confirmed(text, column.name, ["type"], source)
+    return changed(text, column.name, line_of("type", IDENTIFIER))
+
+
+def without_column(text: str, column: str) -> str:
+    """Return the text without a column, which is then neither used nor released.
+
+    Raises:
+        SchemaError: there is no such column, or others need it.
+    """
+    if column not in column_forms(text):
+        raise SchemaError(f"the schema has no column {column!r}.")
+    return checked(left_out(text, column))
+
+
+def table_form(text: str) -> dict[str, str]:
+    """What the schema file says of the whole table, as it is typed."""
+    entries = tomllib.loads(text)
+    return {key: typed(entries.get(key)) for key in TABLE_KEYS}
+
+
+def with_table(text: str, answers: Mapping[str, str]) -> str:
+    """Return the schema file's text after the table's form was sent.
+
+    Raises:
+        SchemaError: an entry cannot be read, or the file would be no schema.
+    """
+    before = table_form(text)
+    for key in TABLE_KEYS:
+        answer = answers.get(key, before[key]).replace("\r\n", "\n").strip()
+        if answer != before[key].strip():
+            text = declared(text, key, _of_table(key, answer) if answer else None)
+    return checked(text)
+
+
+def _of_table(key: str, answer: str) -> object:
+    """Read what is typed for a key of the table."""
+    if key in TITLES:
+        return answer
+    if key == "rules":
+        return [line.strip() for line in answer.split("\n") if line.strip()]
+    if key == "rows" and not answer[0].isdigit() and not answer.startswith("{"):
+        return answer
+    try:
+        return tomllib.loads(f"x = {answer}")["x"]
+    except tomllib.TOMLDecodeError:
+        example = f", as: {EXAMPLES[key]}" if key in EXAMPLES else ""
+        raise SchemaError(f"{key}: {answer!r} cannot be read{example}.") from None
+
+
+def checked(text: str) -> str:
+    """Return the text if it is a schema file.
+
+    Raises:
+        SchemaError: it is none.
+    """
+    try:
+        Schema.from_dict(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise SchemaError(f"the file is no TOML: {error}.") from None
+    return text

@@ -1,0 +1,179 @@
+"""What is expected of a release at several ε, from public facts alone, one line of JSON for each.
+
+The page runs this as a process: ``python -m dpbayes.app.planner FOLDER`` reads the schema and the
+choices in the folder. No record is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpbayes.app.project import FAMILY, PROGRAM, TABLE, Project, ProjectSettings
+from dpbayes.core.errors import DpbayesError, GuaranteeError, SchemaError
+from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
+from dpbayes.mechanisms import get_kind
+from dpbayes.mechanisms.forecast import NOISE_IN_ROWS
+from dpbayes.planning.population import MOST, Population
+from dpbayes.planning.trial import of_sampling, try_out
+from dpbayes.privacy.accounting import stated
+from dpbayes.privacy.guarantee import check_epsilon
+from dpbayes.schema import Schema
+from dpbayes.stan.model import ModelChoice, Program, Regression
+from dpbayes.stan.sequence import Sequence
+from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.totals import for_total
+from dpbayes.synthesis.usual import usual
+
+GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+RUNS = 2  # made-up tables for each ε: the page is to follow soon
+NUMBER = "How many records are there, about? A plan needs a number that may be public."
+
+
+def number_of(text: str, name: str) -> float | None:
+    """Read a number that is typed; None if nothing is.
+
+    Raises:
+        GuaranteeError: it is no number.
+    """
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise GuaranteeError(f"{name} = {text!r} must be a number.")
+    return value
+
+
+def whole(text: str, name: str) -> int | None:
+    """Read a whole number that is typed; None if nothing is.
+
+    Raises:
+        GuaranteeError: it is no whole number.
+    """
+    value = number_of(text, name)
+    if value is not None and value != int(value):
+        raise GuaranteeError(f"{name} = {text!r} must be a whole number.")
+    return None if value is None else int(value)
+
+
+def model_of(chosen: ProjectSettings, schema: Path) -> ModelChoice | None:
+    """Build the model that is chosen, or that of the schema file; None for tables of counts."""
+    if chosen.model == FAMILY:
+        return Regression(chosen.formula, chosen.family)
+    if chosen.model == PROGRAM:
+        return Program(chosen.program, chosen.formula, chosen.constants or None)
+    return Sequence.from_toml(schema, "schema")
+
+
+class Planner:
+    """A mechanism, at any ε, on tables of made-up people.
+
+    Args:
+        project: the release in the making; its schema may have no guess left.
+
+    Attributes:
+        name: name of the mechanism.
+    Raises:
+        DpbayesError: the schema or a choice is invalid, or no number of records is known.
+    """
+
+    def __init__(self, project: Project) -> None:
+        chosen = project.choices
+        schema = Schema.from_toml(project.schema)
+        if schema.guesses:
+            raise SchemaError("the schema has guesses left: confirm them first (step 2).")
+        declared = (*schema.keep, *chosen.kept) if chosen.model == TABLE else schema.keep
+        self.schema = Schema.from_dict({**schema.to_dict(), "keep": list(declared)})
+        model = model_of(chosen, project.schema)
+        self._model = None if model is None else model.on(self.schema)
+        self.name = chosen.mechanism or usual(self.schema, model)
+        self._delta = number_of(chosen.delta, "delta")
+        typed = whole(chosen.number, "the number of records") or self.schema.rows.number
+        if typed is None:
+            raise SchemaError(NUMBER)
+        self.rows = typed
+        self._datasets = whole(chosen.datasets, "data sets")
+        self._population: Population | None = None
+
+    def at(self, epsilon: float) -> dict[str, Any]:
+        """What is expected of a release whose data sets cost ε together.
+
+        Returns:
+            ``epsilon``, ``claim``, ``warnings``, ``facts`` and ``attacks`` (words and numbers),
+            and for mechanisms of tables ``columns``, ``pairs``, ``usual`` (distances) and ``kept``.
+        """
+        synthesizer, sets = self._made(epsilon)
+        claim = synthesizer.guarantee().for_datasets(sets, self._delta)
+        outlook = synthesizer.outlook(self.rows).at_delta(self._delta or 0, self.rows)
+        outlook = outlook.at_noise(synthesizer.rows_sd, self.rows, NOISE_IN_ROWS)
+        expected: dict[str, Any] = {
+            "epsilon": epsilon,
+            "mechanism": self.name,
+            "claim": str(claim),
+            "datasets": sets,
+            "warnings": list(outlook.warnings),
+            "facts": [[name, float(f"{value:.3g}")] for name, value in outlook.facts.items()],
+            "attacks": _attacks(claim.asked, self._delta or 0.0),
+        }
+        if synthesizer.mechanism.needs_model:
+            return expected
+        if self._population is None:
+            self._population = Population.of(self.schema, None)
+        tried = min(self.rows, MOST)
+        tables = [self._population.sample(tried, run) for run in range(RUNS)]
+        accuracy = try_out(synthesizer.spent, self._population.schema, tables, sets)
+        sampling = of_sampling(self._population, tried, RUNS)
+        kept = [[text, of.off, of.longer] for text, of in accuracy.kept.items()]
+        return expected | {
+            "columns": [accuracy.columns, sampling.columns],
+            "pairs": [accuracy.pairs, sampling.pairs],
+            "kept": kept,
+        }
+
+    def _made(self, epsilon: float) -> tuple[Synthesizer[Any], int]:
+        """The synthesizer whose data sets cost ε together, and their number."""
+        kind = get_kind(self.name, {})
+        own = {"delta": self._delta} if self._delta and kind.takes("delta") else {}
+        mechanism = kind(epsilon=epsilon, **own)  # type: ignore[call-arg]  # it takes them
+        model = self._model if mechanism.needs_model else None
+        synthesizer = Synthesizer(self.schema, mechanism, model)
+        sets = mechanism.datasets_of(self._datasets, self.rows * len(self.schema.columns))
+        return for_total(synthesizer, epsilon, sets, None if own else self._delta), sets
+
+
+def _attacks(epsilon: float, delta: float) -> list[list[str]]:
+    """What whoever knows all other records learns at most of one, in words and shares."""
+    bounds = Bounds.of(epsilon, delta)
+    return [
+        [f"found by a test with {rate:.0%} false alarms", f"{bounds.true_rate(rate):.0%}"]
+        for rate in FALSE_RATES
+    ]
+
+
+def planned(project: Project) -> Iterator[dict[str, Any]]:
+    """What is expected at the ε that is chosen, and then at others, the nearest first."""
+    try:
+        chosen = number_of(project.choices.epsilon, "ε")
+        first = 1.0 if chosen is None else check_epsilon(chosen)
+        planner = Planner(project)
+    except DpbayesError as error:
+        yield {"error": str(error)}
+        return
+    others = sorted(GRID, key=lambda epsilon: abs(math.log(epsilon / first)))
+    for epsilon in dict.fromkeys([first, *others]):
+        try:
+            yield planner.at(epsilon)
+        except DpbayesError as error:
+            yield {"epsilon": epsilon, "error": f"at ε = {stated(epsilon)}: {error}"}
+
+
+if __name__ == "__main__":
+    for line in planned(Project(Path(sys.argv[1]), "")):
+        print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -1,0 +1,144 @@
+"""`dpbayes app` as a process: its steps as forms, what ends it, and what a cancelled job costs."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from dpbayes.app.commands import RunningCommand
+from dpbayes.app.project import Project
+from dpbayes.app.serve import serve
+from dpbayes.core.errors import OutputError
+from dpbayes.publication.ledger import Ledger
+from tests.app_server import SCHEMA, AppServer, alerts, people
+
+
+@pytest.fixture
+def server(tmp_path):
+    started = AppServer(tmp_path, people(tmp_path / "people.csv"))
+    started.open()
+    yield started
+    started.close()
+
+
+def with_schema(server):
+    """Go past the second step, with a schema that is written elsewhere."""
+    server.until("/file", "Go on to the schema")
+    server.post("/schema/text", text=SCHEMA)
+
+
+def entries(server):
+    return list(Ledger(server.folder / "l.db").history(None)["state"])
+
+
+def test_a_file_is_drafted_and_confirmed(server):
+    page = server.until("/file", "Read the file and draft a schema: done")
+    assert "CSV, 3 columns, separator comma" in page
+    assert "guesses are left" in server.get("/schema")
+    for name in ("age", "region", "ill"):
+        status, _, text = server.ask("POST", f"/schema/column?name={name}", all="", source="")
+        assert status == 422  # everything empty: the type is missing, and nobody says so
+        assert alerts(text)
+    page = server.get("/schema/column?name=age")
+    assert "GUESSED" in page
+    page = server.post("/schema/text", text=SCHEMA)
+    assert "Nothing is guessed any more" in page
+    server.post("/schema", check="")
+    assert "The records fit the schema." in server.until("/schema", "Check of the records: done")
+
+
+def test_a_wrong_schema_is_refused_and_what_was_typed_stays(server):
+    server.until("/file", "Go on to the schema")
+    before = (server.folder / "people-release" / "schema.toml").read_text()
+    status, _, text = server.ask("POST", "/schema/text", text="[columns.x]\ntype = 'no'")
+    assert status == 422
+    assert "is not one of continuous" in alerts(text)[0]
+    assert "[columns.x]" in text
+    assert (server.folder / "people-release" / "schema.toml").read_text() == before
+    assert "has no column" in alerts(server.ask("GET", "/schema/column?name=%3Cb%3E")[2])[0]
+    assert server.ask("GET", "/house/")[0] == server.ask("GET", "/readers/x")[0] == 404
+
+
+def test_release_and_pages(server):
+    """Two releases: each has its folder, its entry, and the ε that was chosen."""
+    with_schema(server)
+    server.post("/hold", model="family", formula="ill ~ age", family="bernoulli")
+    server.post("/epsilon", epsilon="0.8", number="400", ledger="l.db", account="a", open="",
+                budget="2")  # fmt: skip
+    assert "has spent ε = 0 of 2 (add-remove)" in server.get("/epsilon")
+    server.until("/epsilon/at", "score: ε = 0.8 (substitution)")
+    for number in (1, 2):
+        server.post("/release", release="")
+        server.until("/release", "Release: done")
+        statement = json.loads(
+            (server.folder / f"people-release/output-{number}/release/guarantee.json").read_text()
+        )
+        assert statement["epsilon_substitution"] == 0.8
+    assert entries(server) == ["released", "released"]
+    page = server.until("/look", "Write both pages: done")
+    assert "dpbayes synthesize" in page
+    assert "CONFIDENTIAL" in server.get("/house/")
+    assert "synthetic_1.csv" in server.get("/readers/")
+    status, headers, _ = server.ask("GET", "/readers/synthetic_1.csv")
+    assert (status, headers["content-disposition"][:10]) == (200, "attachment")
+    assert server.ask("GET", "/readers/..%2Fconfidential%2Freport.html")[0] == 404
+    assert server.ask("GET", "/release.zip")[0] == 200
+    assert json.loads(server.get("/release.ipynb"))["nbformat"] == 4
+
+
+@pytest.mark.parametrize("ending", ["cancel", "signal"])
+def test_a_release_that_is_cancelled_costs_nothing(server, ending):
+    """It is cancelled while chains run, before anything is drawn."""
+    with_schema(server)
+    server.post("/hold", model="family", formula="ill ~ age + (1 | region)", family="bernoulli",
+                mechanism="censored")  # fmt: skip
+    server.post("/epsilon", epsilon="1", ledger="l.db", account="a", open="", budget="5")
+    server.post("/release", release="")
+    server.until("/release", "sampling")
+    if ending == "cancel":
+        server.post("/cancel", job="release")
+        assert "interrupted by SIGINT" in server.until("/release", "Release: cancelled")
+    else:
+        assert server.end() == 128 + signal.SIGINT
+    assert entries(server) in ([], ["void"])
+    assert not list(server.folder.glob("people-release/output-*/release"))
+
+
+def test_it_ends_with_the_page(server):
+    """Where nobody looks any more, and nothing runs; another page in time keeps it."""
+    first = server.watch()
+    first.close()
+    second = server.watch()
+    time.sleep(1)
+    assert server.process.poll() is None
+    second.close()
+    assert server.process.wait(60) == 0
+
+
+def test_it_ends_by_its_button(server):
+    watching = server.watch()
+    server.ask("POST", "/end")
+    assert server.process.wait(30) == 0
+    watching.close()
+
+
+def test_a_port_that_is_taken(server, tmp_path):
+    work = Project.opened(tmp_path / "w", "people.csv")
+    with pytest.raises(OutputError, match=f"--port {server.port}: Address already in use"):
+        serve(work, server.port, print)
+
+
+def test_a_job_tells_lines_and_progress_apart(tmp_path, monkeypatch):
+    (tmp_path / "talks.py").write_text(
+        "import sys\nprint('one')\nassert sys.stderr.isatty()\n"
+        "for text in ('\\x1b[2K\\rsets ━━  10% 0:00:01 0:00:09 ', 'trying x ...', 'warn: two'):\n"
+        "    print(text, file=sys.stderr)\nprint('end', end='')\nsys.exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job = RunningCommand(["talks"])
+    assert job.wait() == 3
+    assert not job.running
+    assert not job.done
+    assert sorted(job.lines) == ["end", "one", "warn: two"]
+    assert job.progress == "trying x ..."

@@ -1,0 +1,194 @@
+"""The schema as a form: what is typed becomes lines of the file, and other lines stay."""
+
+import tomllib
+
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.app.forms import (
+    TABLE_KEYS,
+    WORDS,
+    answered,
+    column_forms,
+    table_form,
+    with_table,
+    without_column,
+)
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema.columns import KEYS
+from dpbayes.schema.confirmation import as_identifier, columns_left_out, declared, removed
+from dpbayes.schema.draft import MARK, guesses, text
+from dpbayes.schema.table import KNOWN
+
+
+@pytest.fixture
+def draft():
+    """A draft as `dpbayes schema draft` writes it."""
+    frame = pd.DataFrame(
+        {
+            "person": [f"p{k}" for k in range(40)],
+            "age": [18 + k % 20 for k in range(40)],
+            "wage": [100.5 * k if k % 5 else None for k in range(40)],
+            "sex": ["f", "m"] * 20,
+        }
+    )
+    return text(guesses(frame))
+
+
+def as_typed(schema, column):
+    """What the form holds when the page is opened."""
+    return {
+        field.key: field.typed
+        for field in column_forms(schema)[column].fields
+        if field.kind != "truth" or field.typed == "true"
+    }
+
+
+def entry(schema, column):
+    return tomllib.loads(schema)["columns"][column]
+
+
+def test_every_key_of_a_column_has_words():
+    assert set(WORDS) == {key for key in KEYS if key != MARK}
+
+
+def test_every_key_of_the_table_has_a_place():
+    """But the columns, and what the page takes as choices or only as text."""
+    assert set(TABLE_KEYS) == set(KNOWN) - {"columns", "keep", "model"}
+
+
+def test_a_form_that_is_sent_as_it_is_changes_nothing(draft):
+    for name in column_forms(draft):
+        assert answered(draft, name, as_typed(draft, name), "") == draft
+    assert with_table(draft, table_form(draft)) == draft
+
+
+def test_all_guesses_confirmed_with_their_source(draft):
+    for name, form in column_forms(draft).items():
+        ticks = {f"confirm-{field.key}": "on" for field in form.fields if field.guessed}
+        draft = answered(draft, name, as_typed(draft, name) | ticks, "questionnaire, p. 3")
+    assert not dpb.Schema.from_dict(tomllib.loads(draft)).guesses
+    assert draft.count("# questionnaire, p. 3") > 6
+
+
+def test_a_value_is_replaced_and_what_is_not_ticked_stays_guessed(draft):
+    typed = as_typed(draft, "age") | {"upper": "110", "confirm-upper": "on"}
+    after = answered(draft, "age", typed, "law of 1990")
+    assert entry(after, "age")["upper"] == 110
+    assert set(entry(after, "age")[MARK]) == set(entry(draft, "age")[MARK]) - {"upper"}
+    assert "upper = 110  # law of 1990" in after
+
+
+def test_who_says_so_is_asked(draft):
+    with pytest.raises(SchemaError, match="who says so"):
+        answered(draft, "age", as_typed(draft, "age") | {"confirm-upper": "on"}, " ")
+
+
+def test_levels_and_codes_are_lines(draft):
+    typed = as_typed(draft, "sex") | {"levels": "f\r\nm\r\nx\r\n", "type": "categorical"}
+    after = answered(draft, "sex", typed, "")
+    assert entry(after, "sex")["levels"] == ["f", "m", "x"]
+    typed = as_typed(after, "age") | {"missing": "-9\n-8"}
+    assert entry(answered(after, "age", typed, ""), "age")["missing"] == [-9, -8]
+    typed = as_typed(after, "age") | {"missing": "N/A"}
+    assert entry(answered(after, "age", typed, ""), "age")["missing"] == ["N/A"]
+
+
+def test_an_empty_entry_takes_the_key_out(draft):
+    after = answered(draft, "wage", as_typed(draft, "wage") | {"missing": ""}, "")
+    assert "missing" not in entry(after, "wage")
+    assert "missing" not in entry(after, "wage")[MARK]
+
+
+def test_public_and_words(draft):
+    typed = as_typed(draft, "age") | {"public": "true", "label": "age in years", "unit": "years"}
+    after = answered(draft, "age", typed, "")
+    assert (entry(after, "age")["public"], entry(after, "age")["label"]) == (True, "age in years")
+    unticked = {key: value for key, value in as_typed(after, "age").items() if key != "public"}
+    assert "public" not in entry(answered(after, "age", unticked, ""), "age")
+
+
+def test_an_identifier_has_no_other_key(draft):
+    after = answered(draft, "age", as_typed(draft, "age") | {"type": "identifier"}, "")
+    assert entry(after, "age") == {"type": "identifier"}
+
+
+def test_codes_become_levels(draft):
+    """As by `dpbayes schema confirm`: the whole numbers between the bounds, still guessed."""
+    after = answered(draft, "age", as_typed(draft, "age") | {"type": "ordinal"}, "")
+    assert entry(after, "age")["levels"][0] == entry(draft, "age")["lower"]
+    assert "levels" in entry(after, "age")[MARK]
+
+
+@pytest.mark.parametrize(
+    ("column", "typed", "message"),
+    [
+        ("age", {"upper": "ten"}, "upper"),
+        ("age", {"lower": "200"}, "lower"),
+        ("sex", {"levels": "f"}, "levels"),
+        ("wage", {"digits": "x"}, "digits"),
+    ],
+)
+def test_what_is_no_schema_is_refused(draft, column, typed, message):
+    with pytest.raises(SchemaError, match=message):
+        answered(draft, column, as_typed(draft, column) | typed, "")
+
+
+def test_a_column_that_is_not_there(draft):
+    for change in (lambda: answered(draft, "x", {}, ""), lambda: without_column(draft, "x")):
+        with pytest.raises(SchemaError, match="has no column 'x'"):
+            change()
+
+
+def test_a_column_is_left_out(draft):
+    assert "wage" not in column_forms(without_column(draft, "wage"))
+
+
+def test_a_column_that_was_left_out_identifies_persons(draft):
+    assert "names, keys or notes" in columns_left_out(draft)["person"][0]
+    after = as_identifier(draft, "person")
+    assert entry(after, "person") == {"type": "identifier"}
+    assert not columns_left_out(after)
+    assert list(columns_left_out(without_column(after, "wage"))) == ["wage"]
+    with pytest.raises(SchemaError, match="'age' was not left out"):
+        as_identifier(draft, "age")
+
+
+def test_the_whole_table(draft):
+    typed = {
+        "title": 'Wages, "all"', "publisher": "Office", "unit_of_record": "a person",
+        "rows": "noisy", "rules": "age >= 18\r\n\r\nwage >= 0",
+    }  # fmt: skip
+    after = with_table(draft, typed)
+    schema = dpb.Schema.from_dict(tomllib.loads(after))
+    assert (schema.title, schema.unit_of_record) == ('Wages, "all"', "a person")
+    assert schema.rules == ("age >= 18", "wage >= 0")
+    again = with_table(after, {"rows": "5000", "rules": "", "title": "Wages"})
+    schema = dpb.Schema.from_dict(tomllib.loads(again))
+    assert (schema.rows.number, schema.rules, schema.title) == (5000, (), "Wages")
+    assert draft.split("[columns.age]")[1] == again.split("[columns.age]")[1]
+
+
+def test_rows_that_belong_together(draft):
+    draft = answered(draft, "age", as_typed(draft, "age") | {"type": "identifier"}, "")
+    after = with_table(draft, {"cluster": '{column = "age", most = 3}'})
+    assert dpb.Schema.from_dict(tomllib.loads(after)).cluster.most == 3
+    assert table_form(after)["cluster"] == '{column = "age", most = 3}'
+    changed = with_table(after, {"cluster": '{column = "age", most = 4}'})
+    assert dpb.Schema.from_dict(tomllib.loads(changed)).cluster.most == 4
+    assert dpb.Schema.from_dict(tomllib.loads(with_table(changed, {"cluster": ""}))).cluster is None
+    with pytest.raises(SchemaError, match=r"cannot be read, as: \{column"):
+        with_table(draft, {"cluster": "age"})
+
+
+def test_values_on_several_lines_are_replaced_whole():
+    """As somebody writes them by hand; comments elsewhere stay."""
+    schema = (
+        'rules = [\n  "a >= 0",\n]  # law\n\n# about a\n[columns.a]\ntype = "count"\nupper = 9\n'
+        'missing = [\n  "x",\n]\n\n[columns.b]\ntype = "binary"\nlevels = ["n", "y"]\n'
+    )
+    after = declared(schema, "rules", ["a >= 1"])
+    assert after.startswith('rules = ["a >= 1"]\n\n# about a\n[columns.a]')
+    assert tomllib.loads(removed(after, "a", "missing"))["columns"]["a"].keys() == {"type", "upper"}
+    assert declared(after, "rules", None).startswith("\n# about a")

@@ -1,0 +1,171 @@
+"""The release in the making: choices, commands that can be typed, and folders."""
+
+import json
+import shlex
+
+import pytest
+
+import dpbayes as dpb
+from dpbayes.app.notebook import notebook
+from dpbayes.app.planner import NUMBER, planned
+from dpbayes.app.project import Project, ProjectSettings
+from dpbayes.core.errors import OutputError
+
+SCHEMA = """\
+[columns.age]
+type = "count"
+lower = 18
+upper = 90
+public = true
+
+[columns.ill]
+type = "binary"
+levels = ["no", "yes"]
+"""
+
+
+@pytest.fixture
+def work(tmp_path):
+    made = Project.opened(tmp_path / "work", str(tmp_path / "people.csv"), ("--separator=;",))
+    made.schema.write_text(SCHEMA)
+    return made
+
+
+def test_its_folder_is_for_its_owner_alone(work, tmp_path):
+    assert work.folder.stat().st_mode & 0o777 == 0o700
+    work.choose({"epsilon": "2"})
+    assert (work.folder / "choices.json").stat().st_mode & 0o777 == 0o600
+    assert Project.opened(work.folder, work.data).choices.epsilon == "2"  # goes on
+
+
+def test_a_folder_of_others_is_refused(work, tmp_path):
+    with pytest.raises(OutputError, match=r"is for records of .*people\.csv; name another"):
+        Project.opened(work.folder, "others.csv")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("")
+    with pytest.raises(OutputError, match="has other files; name a new folder"):
+        Project.opened(tmp_path / "mine", work.data)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="--work"):
+        Project.opened(tmp_path / "file" / "work", work.data)
+    (tmp_path / "guarantee.json").write_text("")
+    with pytest.raises(OutputError, match="is inside the release"):
+        Project.opened(tmp_path / "new", work.data)
+
+
+def test_an_address_is_kept_without_its_password(tmp_path):
+    url = "postgresql://me:secret@host/db"
+    Project.opened(tmp_path / "w", url)
+    assert "secret" not in (tmp_path / "w" / "records.txt").read_text()
+    Project.opened(tmp_path / "w", url)
+
+
+def test_choices_that_are_not_offered_are_ignored(work):
+    work.choose({"epsilon": " 0.5 ", "model": "other", "folder": "/", "keep": "a ~ b\r\nc ~ d\r\n"})
+    assert (work.choices.epsilon, work.choices.model) == ("0.5", "table")
+    assert work.choices.kept == ["a ~ b", "c ~ d"]
+    (work.folder / "choices.json").write_text("[")
+    assert work.choices == ProjectSettings()
+    (work.folder / "choices.json").write_text('{"epsilon": 3, "delta": "1e-6"}')
+    assert (work.choices.epsilon, work.choices.delta) == ("1", "1e-6")
+
+
+def test_commands_of_a_table(work):
+    work.choose({"keep": "ill ~ age", "formula": "ill ~ age", "mechanism": "marginals"})
+    check, synthesize = map(shlex.split, work.commands())
+    assert check[:3] == ["dpbayes", "schema", "check"]
+    assert "--keep=ill ~ age" in synthesize
+    assert "--separator=;" in synthesize
+    assert "--total-epsilon=1" in synthesize
+    assert not [word for word in synthesize if word.startswith("--formula")]
+    assert f"--out={work.folder / 'output-1'}" in synthesize
+
+
+def test_commands_of_a_model(work):
+    work.choose({"model": "family", "formula": "ill ~ age", "family": "bernoulli", "keep": "a ~ b"})
+    words = work.synthesize()
+    assert {"--formula=ill ~ age", "--family=bernoulli"} < set(words)
+    assert not [word for word in words if word.startswith("--keep")]
+    work.choose({"model": "program", "program": "ill.stan", "constants": "c.json"})
+    words = work.synthesize()
+    assert {"--program=ill.stan", "--constants=c.json"} < set(words)
+    assert "--family=bernoulli" not in words
+    assert work.check_program()[:2] == ["check", "ill.stan"]
+    assert sum("check ill.stan" in line for line in work.commands()) == 1
+
+
+def test_a_further_release_has_a_folder_of_its_own(work):
+    for number in (1, 2, 10):
+        assert work.out.name == f"output-{min(number, 3)}"
+        (work.folder / f"output-{number}" / "release").mkdir(parents=True)
+    assert work.released.name == "output-10"
+    assert work.out.name == "output-11"
+    (work.folder / "output-11" / "confidential").mkdir(parents=True)  # interrupted: it resumes
+    assert (work.out.name, work.released.name) == ("output-11", "output-10")
+    assert work.page(of_readers=True) is None
+    (work.released / "release" / "report.html").write_text("")
+    assert work.page(of_readers=True).name == "report.html"
+    assert work.page(of_readers=False) is None
+
+
+def test_a_plan_begins_with_the_epsilon_that_is_chosen(work):
+    work.choose({"epsilon": "0.4", "number": "300", "datasets": "2"})
+    lines = planned(work)
+    first, second = next(lines), next(lines)
+    assert (first["epsilon"], first["mechanism"], first["datasets"]) == (0.4, "marginals", 2)
+    assert second["epsilon"] in (0.3, 0.5)
+    assert "ε = 0.4 (substitution)" in first["claim"]
+    assert 0 < first["columns"][1] < first["columns"][0] < 0.5
+    assert first["attacks"][0] == ["found by a test with 1% false alarms", "1%"]
+    json.dumps(first)
+
+
+def test_a_plan_of_a_model_needs_no_trial(work):
+    work.choose({"model": "family", "formula": "ill ~ age", "family": "bernoulli", "number": "500"})
+    lines = list(planned(work))
+    assert lines[0]["epsilon"] == 1.0
+    assert len(lines) == 11
+    assert {line["mechanism"] for line in lines} == {"score"}
+    assert all("columns" not in line and line["facts"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ({}, NUMBER),
+        ({"number": "many"}, "must be a number"),
+        ({"number": "10.5"}, "must be a whole number"),
+        ({"number": "100", "epsilon": "x"}, "ε = 'x' must be a number"),
+        ({"number": "100", "epsilon": "0"}, "epsilon"),
+        ({"number": "100", "keep": "ill ~ wage"}, "wage"),
+        ({"number": "100", "model": "family", "formula": "ill ~ age"}, "family"),
+        ({"number": "100", "model": "program", "program": "no.stan"}, ""),
+        ({"number": "100", "mechanism": "none"}, "none"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why(work, typed, message):
+    work.choose(typed)
+    first = next(planned(work))
+    assert first["error"]
+    assert message in first["error"]
+
+
+def test_guesses_are_confirmed_before_a_plan(work):
+    work.schema.write_text(SCHEMA + 'guessed = ["levels"]\n')
+    assert "guesses left" in next(planned(work))["error"]
+
+
+def test_a_notebook_does_the_same(work, tmp_path):
+    """All of its code runs, and the release has the guarantee of the page's command."""
+    rows = "".join(f"{18 + k % 60};{'yes' if k % 3 else 'no'}\n" for k in range(200))
+    (tmp_path / "people.csv").write_text(f"age;ill\n{rows}")
+    work.choose({"epsilon": "0.7", "datasets": "3", "keep": "ill ~ age"})
+    cells = json.loads(notebook(work))["cells"]
+    names = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    statement = json.loads((work.folder / "notebook-output/release/guarantee.json").read_text())
+    assert statement["epsilon_substitution"] == 0.7
+    assert statement["datasets"] == 3
+    assert isinstance(names["release"], dpb.Release)
