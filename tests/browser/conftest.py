@@ -69,7 +69,8 @@ class Browser:
         self.driver = driver
 
     def open(self, address, width=1280):
-        """A page, in a window of this width."""
+        """A page, in a window of this width; what earlier ones printed is forgotten."""
+        self.driver.get_log("browser")
         self.resize(width)
         self.driver.get(address)
 

@@ -24,7 +24,6 @@ class Hands:
     def __init__(self, browser):
         self.browser, self.driver = browser, browser.driver
         browser.open("about:blank")
-        self.driver.get_log("browser")  # of an earlier page, whose server has ended
 
     def one(self, css, how="css selector", seconds=30):
         """The one element, once the page is loaded that has it."""
@@ -74,7 +73,7 @@ class Hands:
 
     def look(self, name, *, walk=True):
         """Nothing is wrong with the page in both widths, light and dark, nor for the keyboard."""
-        for dark in ("light", "dark"):
+        for dark in ("dark", "light"):  # other tests find it light
             feature = {"name": "prefers-color-scheme", "value": dark}
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
             for width in WIDTHS:
