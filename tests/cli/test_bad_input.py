@@ -1,6 +1,7 @@
 """Input that would crash, hang or pass: one message, exit code 2, and nothing written."""
 
 import os
+import shutil
 import sqlite3
 import warnings
 
@@ -243,6 +244,21 @@ def test_priors_whose_squares_are_no_numbers(folder, prior):
     flags = options(folder, priors=folder / "priors.toml")
     said = refused(folder, "synthesize", folder / "data.csv", *flags)
     assert "finite number(s) up to 1e+06" in said
+
+
+@pytest.mark.parametrize("command", ["plan", "tune"])
+def test_confidential_reference_records(folder, command):
+    """Those of a release are never what settings are chosen on."""
+    (folder / "out" / "confidential").mkdir(parents=True)
+    kept = shutil.copy(folder / "data.csv", folder / "out" / "confidential")
+    words = {
+        "plan": ("plan", folder / "schema.toml", "--rows", 50),
+        "tune": ("tune", "--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family",
+                 "beta", "--target-epsilon", 3, "--out", folder / "w.json"),
+    }  # fmt: skip
+    said = refused(folder, *words[command], "--reference", kept)
+    assert "lies in a folder 'confidential'" in said
+    assert not (folder / "w.json").exists()
 
 
 def test_runs(folder):
