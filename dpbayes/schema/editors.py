@@ -8,16 +8,21 @@ import types
 from dataclasses import MISSING, fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import KEYS, Column
 from dpbayes.schema.draft import MARK
 from dpbayes.schema.rows import MOST_VALUES
-from dpbayes.schema.table import IDENTIFIER, MOST_TITLE
+from dpbayes.schema.survey import Survey
+from dpbayes.schema.table import IDENTIFIER, MOST_TITLE, UNITS
 
 _TITLES = {
     "title": "Title of the data, for readers of the release.",
     "publisher": "Who publishes the data.",
     "unit_of_record": "What one row describes: a person aged 16 or over.",
 }
+_TABLES: dict[str, type[Any]] = {
+    "cluster": Cluster, **{kind.table: kind for kind in UNITS}, "survey": Survey,
+}  # fmt: skip
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
@@ -63,26 +68,7 @@ def json_schema() -> dict[str, Any]:
             "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
             "rules": _texts("What holds in every record, and in every synthetic row."),
             "keep": _texts("Formulas of regressions that synthetic rows are to keep."),
-            "cluster": {
-                "type": "object",
-                "properties": {"column": {"type": "string"}, "most": {"type": "integer"}},
-                "required": ["column", "most"],
-                "additionalProperties": False,
-                "description": "The largest number of records of one person.",
-            },
-            "survey": {
-                "type": "object",
-                "properties": {
-                    "weights": {"type": "string"},
-                    **{
-                        key: {"type": "number", "exclusiveMinimum": 0}
-                        for key in ("population", "largest", "deff")
-                    },
-                },
-                "required": ["weights", "population", "largest"],
-                "additionalProperties": False,
-                "description": "The column of sampling weights, and what is public about them.",
-            },
+            **{name: _table(kind) for name, kind in _TABLES.items()},
             "model": {
                 "type": "array",
                 "items": {"type": "object"},
@@ -91,6 +77,19 @@ def json_schema() -> dict[str, Any]:
         },
         "required": ["columns"],
         "additionalProperties": False,
+    }
+
+
+def _table(kind: type[Any]) -> dict[str, Any]:
+    """JSON Schema of a table of the file that a dataclass describes; its first line says what."""
+    hints = get_type_hints(kind)
+    keys = [field for field in fields(kind) if field.name != "declared"]  # set by the reader
+    return {
+        "type": "object",
+        "properties": {field.name: _kind(hints[field.name]) for field in keys},
+        "required": [field.name for field in keys if field.default is MISSING],
+        "additionalProperties": False,
+        "description": inspect.cleandoc(kind.__doc__ or "").partition("\n")[0],
     }
 
 

@@ -18,6 +18,7 @@ from dpbayes.records.formats.reader import read_coded
 from dpbayes.schema.columns import KEYS
 from dpbayes.schema.draft import FORMATS, MARK, guesses, text
 from dpbayes.schema.editors import json_schema, key_descriptions
+from dpbayes.schema.table import UNITS
 from tests.fuzzing import many, numbers, said, scalars
 from tests.unit.test_any_input import schemas
 
@@ -550,3 +551,13 @@ def test_codes_that_begin_at_1_have_no_0():
     found = guesses(pd.DataFrame({"code": [1, 2, 3, 4] * 20, "age": [11, 30, 52, 71] * 20}))
     assert (found["code"].entry["lower"], found["code"].entry["upper"]) == (1, 4)
     assert found["age"].entry["lower"] == 0
+
+
+@pytest.mark.parametrize("kind", UNITS)
+def test_editors_know_what_makes_up_a_unit(kind):
+    """Households and panels, with all that their declarations can have."""
+    entry = tomllib.loads(f"x = {kind.example}")["x"]
+    columns = {"age": {"type": "count", "upper": 99}}
+    jsonschema.validate({kind.table: entry, "columns": columns}, json_schema())
+    with pytest.raises(jsonschema.ValidationError, match="wave"):
+        jsonschema.validate({kind.table: entry | {"wave": 1}, "columns": columns}, json_schema())
