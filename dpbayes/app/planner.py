@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.app.project import FAMILY, PROGRAM, TABLE, Project, ProjectSettings
-from dpbayes.core.errors import DpbayesError, GuaranteeError, SchemaError
+from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, SchemaError
 from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
 from dpbayes.mechanisms import get_kind
 from dpbayes.mechanisms.forecast import NOISE_IN_ROWS
@@ -22,6 +22,8 @@ from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import of_sampling, try_out
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import check_epsilon
+from dpbayes.publication.output import refuse_confidential
+from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
@@ -31,6 +33,11 @@ from dpbayes.synthesis.usual import usual
 
 GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 RUNS = 2  # made-up tables for each ε: the page is to follow soon
+MADE_UP = "people made up from the schema"
+SAME = (
+    "These are the records to be released: a setting that is chosen by looking at them is a "
+    "disclosure that no ε covers. Name earlier or public ones."
+)
 NUMBER = "How many records are there, about? A plan needs a number that may be public."
 
 
@@ -101,13 +108,20 @@ class Planner:
         self.rows = typed
         self._datasets = whole(chosen.datasets, "data sets")
         self._population: Population | None = None
+        self._reference = None
+        if chosen.reference:
+            refuse_confidential(chosen.reference)
+            if project.is_of(chosen.reference):
+                raise DataError(SAME)
+            self._reference = read_records(chosen.reference, self.schema, say=lambda _: None)
 
     def at(self, epsilon: float) -> dict[str, Any]:
         """What is expected of a release whose data sets cost ε together.
 
         Returns:
             ``epsilon``, ``claim``, ``warnings``, ``facts`` and ``attacks`` (words and numbers),
-            and for mechanisms of tables ``columns``, ``pairs``, ``usual`` (distances) and ``kept``.
+            and for mechanisms of tables ``source``, ``columns``, ``pairs`` (distances, and those
+            of another sample) and ``kept``.
         """
         synthesizer, sets = self._made(epsilon)
         claim = synthesizer.guarantee().for_datasets(sets, self._delta)
@@ -125,7 +139,7 @@ class Planner:
         if synthesizer.mechanism.needs_model:
             return expected
         if self._population is None:
-            self._population = Population.of(self.schema, None)
+            self._population = Population.of(self.schema, self._reference)
         tried = min(self.rows, MOST)
         tables = [self._population.sample(tried, run) for run in range(RUNS)]
         accuracy = try_out(synthesizer.spent, self._population.schema, tables, sets)
@@ -133,6 +147,7 @@ class Planner:
         kept = [[text, of.off, of.longer] for text, of in accuracy.kept.items()]
         return expected | {
             "columns": [accuracy.columns, sampling.columns],
+            "source": MADE_UP if self._reference is None else "the earlier records",
             "pairs": [accuracy.pairs, sampling.pairs],
             "kept": kept,
         }

@@ -35,6 +35,7 @@ class ProjectSettings:
         mechanism, datasets, delta: as in ``dpbayes synthesize``.
         epsilon: ε of all data sets together.
         number: number of records for plans, public or a guess.
+        reference: file of public or earlier records for plans; people are made up without.
         ledger, account, note: who pays.
     """
 
@@ -49,6 +50,7 @@ class ProjectSettings:
     epsilon: str = "1"
     delta: str = ""
     number: str = ""
+    reference: str = ""
     ledger: str = ""
     account: str = ""
     note: str = ""
@@ -120,21 +122,31 @@ class Project:
             OutputError: it cannot be used, is inside a release, or belongs to other records.
         """
         refuse_in_release(folder)
-        place, name = data if is_address(data) else os.path.abspath(data), folder / "records.txt"
+        project, place = cls(folder, data, reading), _place(data)
+        name = project._records
         try:
             folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             if not name.exists():
                 if any(folder.iterdir()):
                     raise OutputError(f"--work {str(folder)!r} has other files; name a new folder.")
-                write_whole(name, redact(place).encode(), PRIVATE_FILE)
-            elif (other := read_text(name)) != redact(place):
+                write_whole(name, place.encode(), PRIVATE_FILE)
+            elif (other := read_text(name)) != place:
                 raise OutputError(
                     f"--work {str(folder)!r} is for records of {other}; name another."
                 )
             folder.chmod(PRIVATE_FOLDER)
         except OSError as error:
             raise OutputError(f"--work {str(folder)!r}: {error.strerror}.") from None
-        return cls(folder, data, reading)
+        return project
+
+    @property
+    def _records(self) -> Path:
+        """File with the place of the records, by which the folder is known again."""
+        return self.folder / "records.txt"
+
+    def is_of(self, source: str) -> bool:
+        """Whether these are the records to be released."""
+        return _place(source) == read_text(self._records)
 
     @property
     def schema(self) -> Path:
@@ -207,7 +219,8 @@ class Project:
         chosen = self.choices
         return [
             "plan", str(self.schema), *([f"--rows={chosen.number}"] if chosen.number else []),
-            f"--total-epsilon={chosen.epsilon}", *chosen.words_of("datasets", "delta"),
+            f"--total-epsilon={chosen.epsilon}",
+            *chosen.words_of("datasets", "delta", "reference"),
             *chosen.words_of_kept(), *chosen.words_of_model(),
         ]  # fmt: skip
 
@@ -239,6 +252,8 @@ class Project:
         """Commands that do what the page did, from the finished schema on, to be typed."""
         out = self.released or self.out
         every = [self.check_schema()]
+        if self.choices.number:
+            every.append(self.plan())
         if self.choices.model == PROGRAM:
             every.append(self.check_program())
         every.append(self.synthesize(out))
@@ -246,3 +261,8 @@ class Project:
             every.append(self.report())
         for words in every:
             yield shlex.join(["dpbayes", *words])
+
+
+def _place(source: str) -> str:
+    """Place of records, without links; of an address without its password."""
+    return redact(source) if is_address(source) else os.path.realpath(source)

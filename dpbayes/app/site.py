@@ -374,7 +374,8 @@ class Site:
             if job.wait() != 0:
                 return self._epsilon(request, " ".join(job.lines).removeprefix("error: "))
         planned = {f"{e['epsilon']:g}" for e in self._planned() if "epsilon" in e}
-        if chosen.number != before.number or chosen.epsilon not in planned:
+        same = (chosen.number, chosen.reference) == (before.number, before.reference)
+        if not same or chosen.epsilon not in planned:
             with self._lock:
                 self._stop_plan()
         return self._to("release" if "go" in typed else "epsilon")

@@ -32,7 +32,7 @@ from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.mechanisms import Anchored, Mechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
-from dpbayes.publication.output import CONFIDENTIAL
+from dpbayes.publication.output import refuse_confidential
 from dpbayes.records.chunks import IN_PARTS, Apply, Chunks
 from dpbayes.records.formats import open_records, read_records
 from dpbayes.records.formats.base import RecordsRead
@@ -134,11 +134,7 @@ class InputOptions:
         Raises:
             DataError: the file lies in the confidential folder of a release.
         """
-        if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
-            raise DataError(
-                f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen "
-                "on public or earlier records, never on those that are to be released."
-            )
+        refuse_confidential(reference)
         return self.read(reference, schema)
 
     def open(

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbayes.core.errors import OutputError
+from dpbayes.core.errors import DataError, OutputError
 from dpbayes.core.files import refuse_in_release
 from dpbayes.core.lazy import filelock
+from dpbayes.records.formats.source import is_address
 
 RELEASE = "release"
 CONFIDENTIAL = "confidential"
@@ -55,6 +56,15 @@ def check_writable(out: Path) -> None:
             return
         if existing.is_dir() or attempt == ATTEMPTS:
             raise OutputError(f"{str(out)!r}: no permission to write in {str(existing)!r}.")
+
+
+def refuse_confidential(reference: str) -> None:
+    """Raise DataError if a file of reference records lies in the folder of confidential results."""
+    if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
+        raise DataError(
+            f"`reference` {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
+            "public or earlier records, never on those that are to be released."
+        )
 
 
 def check_output(out: Path) -> None:

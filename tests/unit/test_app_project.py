@@ -129,6 +129,22 @@ def test_a_plan_of_a_model_needs_no_trial(work):
     assert all("columns" not in line and line["facts"] for line in lines)
 
 
+def test_a_plan_on_earlier_records(work, tmp_path):
+    rows = "".join(f"{18 + k % 60},{'yes' if k % 3 else 'no'}\n" for k in range(400))
+    for name in ("people.csv", "earlier.csv"):
+        (tmp_path / name).write_text(f"age,ill\n{rows}")
+    work.choose({"number": "300", "reference": str(tmp_path / "earlier.csv")})
+    assert next(planned(work))["source"] == "the earlier records"
+    assert f"--reference={tmp_path / 'earlier.csv'}" in work.plan()
+    (tmp_path / "other.csv").symlink_to("people.csv")
+    for same in ("people.csv", "other.csv"):
+        work.choose({"reference": str(tmp_path / same)})
+        assert "These are the records to be released" in next(planned(work))["error"]
+    (tmp_path / "confidential").mkdir()
+    work.choose({"reference": str(tmp_path / "confidential" / "x.csv")})
+    assert "lies in a folder 'confidential'" in next(planned(work))["error"]
+
+
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
