@@ -392,6 +392,7 @@ class Site:
     def _save_release(self, request: Request, typed: Mapping[str, str]) -> Response:
         try:
             if "release" in typed:
+                self._stop_plan()  # a release needs the processor more than it
                 self._start("release", ["dpbayes", *self.project.synthesize()])
                 self.jobs.pop("report", None)
             else:

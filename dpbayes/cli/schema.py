@@ -17,7 +17,7 @@ from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, check_k
 from dpbayes.cli.streams import say, say_done
 from dpbayes.core.errors import DataError, OutputError, SchemaError
 from dpbayes.core.files import read_text, refuse_in_release
-from dpbayes.planning.population import invented
+from dpbayes.planning.made_up import invented
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema

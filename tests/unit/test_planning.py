@@ -9,8 +9,10 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import DpbayesError, GuaranteeError
 from dpbayes.demo.earnings import earnings
+from dpbayes.planning.made_up import invented
+from dpbayes.planning.made_up_panels import invented_panel
 from dpbayes.planning.plan import make_plan
-from dpbayes.planning.population import Population, invented
+from dpbayes.planning.population import Population
 from dpbayes.planning.trial import try_out
 from dpbayes.schema import Rows
 from dpbayes.synthesis.totals import for_total
@@ -294,3 +296,52 @@ def test_a_warning_that_any_mechanism_would_deserve_does_not_decide():
     (score,) = plan.expected["score"]
     assert any("nearer to the latter" in text for text in score.outlook.warnings)
     assert plan.posterior(1.0) == "score"
+
+
+WAVES = {
+    "columns": {
+        "nr": {"type": "identifier"},
+        "year": {"type": "count", "lower": 2000, "upper": 2009},
+        "school": {"type": "ordinal", "levels": ["low", "middle", "high"]},
+        "wage": {"type": "continuous", "lower": 0, "upper": 100, "missing": True, "atoms": [0]},
+        "works": {"type": "binary", "levels": ["no", "yes"]},
+        "hours": {"type": "count", "upper": 80, "only_if": "works == 'yes'"},
+        "born": {"type": "date", "lower": "1950-01-01", "upper": "1990-12-31"},
+    },
+    "rules": ["hours <= 10 or works == 'yes'"],
+    "panel": {"id": "nr", "most": 5, "time": "year", "columns": ["born"],
+              "rules": ["school >= before.school"]},
+}  # fmt: skip
+
+
+def test_persons_with_waves_are_made_up():
+    """They keep all rules, and are alike from wave to wave."""
+    schema = dpb.Schema.from_dict(WAVES)
+    table = invented_panel(schema, 1500, np.random.default_rng(1))
+    schema.validate(table)  # rules, bounds, one time for each wave
+    assert set(table.groupby("nr").size()) == {1, 2, 3, 4, 5}
+    assert table["nr"].nunique() == 1500
+    assert (table.groupby("nr")["born"].nunique() == 1).all()
+    wage = table["wage"].astype(float)
+    assert 0.5 < wage.corr(wage.groupby(table["nr"]).shift()) < 0.9
+    assert (table["works"].groupby(table["nr"]).nunique() > 1).mean() > 0.1
+
+
+def test_a_panel_is_planned_without_earlier_records():
+    """Also a kept regression on the wave before."""
+    columns = {name: WAVES["columns"][name] for name in ("nr", "year", "works")}
+    waves = {"columns": columns, "keep": ["works ~ before.works"]}
+    waves["panel"] = {"id": "nr", "most": 3, "time": "year"}
+    plan = make_plan(dpb.Schema.from_dict(waves), 60, totals=(1.0,), runs=1)
+    (expected,) = plan.expected["panels"]
+    assert 0 < expected.accuracy.pairs < 1
+    (kept,) = expected.accuracy.kept.values()
+    assert kept.off > 0
+    assert "made up" in plan.source
+
+
+def test_persons_who_cannot_be_made_up():
+    wrong = WAVES["panel"] | {"rules": ["year == before.year + 100"]}
+    schema = dpb.Schema.from_dict({**WAVES, "panel": wrong})
+    with pytest.raises(dpb.SchemaError, match="no second wave of a person was found"):
+        invented_panel(schema, 50, np.random.default_rng(1))
