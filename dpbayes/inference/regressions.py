@@ -153,11 +153,7 @@ def formula_fit(
                     data = data.assign(**{outcome: _coded(kind, model, data[outcome])})
             y, X = read.matrices(data)
             _check_range(kind, model, y)
-            if empty := [str(name) for name in X if not X[name].any()]:
-                raise InferenceError(
-                    f"{where}: {', '.join(empty)} is 0 in every row, and has no coefficient: "
-                    "such a level is missing here. Merge rare levels, or leave the column out."
-                )
+            _check_columns(X, where)
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
             result = _maximum(lambda: model_of_data.fit(**kind.arguments), X * kind.separable)
@@ -165,13 +161,8 @@ def formula_fit(
                 result = _penalised(y, X, tell)
             if result is None:
                 raise InferenceError(f"{where}: {_NO_MAXIMUM}")
-            covariance = _covariance(result, kind, records)
-            if covariance is None:
-                estimates: Estimates = result
-                return estimates
-            if kind.intercept:
-                return result.params, pd.Series(np.diag(covariance), result.params.index)
-            return _cutpoints(result, covariance, *_levels_of(named, y, levels or {}))
+            of_outcome = None if kind.intercept else _levels_of(named, y, levels or {})
+            return _finished(result, of_outcome, records)
         except InferenceError:
             raise
         except Exception as error:  # libraries raise errors of many kinds
@@ -267,6 +258,14 @@ def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
         )
 
 
+def _check_columns(X: pd.DataFrame, where: str) -> None:
+    if empty := [str(name) for name in X if not X[name].any()]:
+        raise InferenceError(
+            f"{where}: {', '.join(empty)} is 0 in every row, and has no coefficient: such a level "
+            "is missing here. Merge rare levels, or leave the column out."
+        )
+
+
 def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
     """Fit a model; None if there is no maximum, or the optimiser did not find it.
 
@@ -291,17 +290,26 @@ def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
         return result if converged and np.isfinite(errors).all() and not unknown.any() else None
 
 
-def _covariance(result: Any, kind: Kind, records: pd.Series | None) -> ArrayLike | None:
-    """Covariance of estimates, between records if these are given; None if the result has it."""
-    if kind.intercept and (records is None or isinstance(result, tuple)):
-        return None
-    covariance: ArrayLike = result.cov_params()
+def _finished(
+    result: Any, levels: tuple[list[str], list[bool]] | None, records: pd.Series | None
+) -> Estimates:
+    """Estimates with their variances, between records if these are given for each row.
+
+    Args:
+        levels: ``_levels_of`` of an ordinal outcome; None for other models.
+    """
+    if levels is None and (records is None or isinstance(result, tuple)):
+        same: Estimates = result
+        return same
+    covariance = result.cov_params()
     if records is not None:
         if records.nunique() < 2:
             raise InferenceError("all rows are of one record, which tells nothing of others.")
         sandwich = importlib.import_module("statsmodels.stats.sandwich_covariance")
         covariance = sandwich.cov_cluster(result, np.asarray(pd.factorize(records)[0]))
-    return covariance
+    if levels is not None:
+        return _cutpoints(result, covariance, *levels)
+    return result.params, pd.Series(np.diag(covariance), result.params.index)
 
 
 def _levels_of(

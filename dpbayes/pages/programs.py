@@ -63,26 +63,38 @@ for formula, model in regressions:
 """
 _PYTHON = """\
 {numpy}import pandas as pd
-import statsmodels.formula.api as smf
+{module}
 from scipy import stats
 
 files = [f"synthetic_{{i}}{ending}" for i in range(1, {after})]
 {fits}
 m = len(fits)
-coefficients = pd.DataFrame([fit.params for fit in fits])
+coefficients = pd.DataFrame([fit.params{slopes} for fit in fits])
 estimate, between = coefficients.mean(), coefficients.var()
-within = pd.DataFrame([fit.bse**2 for fit in fits]).mean()
+within = pd.DataFrame([fit.bse{slopes} ** 2 for fit in fits]).mean()
 # The rule {rule}:
 {by_rule}
 half = stats.t.ppf(0.975, df) * variance**0.5
 table = {{"estimate": estimate, "low": estimate - half, "high": estimate + half}}
 print(pd.DataFrame(table).to_string())
 """
-_FITS = "fits = [smf.{call}, {read}).{fit} for file in files]"
+# Import and call in Python, with options of its fit, and call in R, by model.
+_FORMULAS = "import statsmodels.formula.api as smf"
+_CALLS = {
+    "ols": (_FORMULAS, "smf.ols({}, ", "", "lm({}"),
+    "logit": (_FORMULAS, "smf.logit({}, ", "disp=0", "glm({}, family = binomial"),
+    "ordinal": (
+        "from statsmodels.miscmodels.ordinal_model import OrderedModel",
+        'OrderedModel.from_formula({}, distr="logit", data=',
+        'method="bfgs", disp=0',
+        "MASS::polr({}, Hess = TRUE",
+    ),
+}
+_FITS = "fits = [{call}{read}).{fit} for file in files]"
 _FITS_BY_RECORD = """\
 tables = [{read} for file in files]
 fits = [
-    smf.{call}, data).fit({options}cov_type="cluster", cov_kwds={{"groups": data[{by}]}})
+    {call}data).fit({options}cov_type="cluster", cov_kwds={{"groups": data[{by}]}})
     for data in tables
 ]"""
 _R = """\
@@ -92,7 +104,7 @@ m <- length(fits)
 coefficients <- do.call(rbind, lapply(fits, coef))
 estimate <- colMeans(coefficients)
 between <- apply(coefficients, 2, var)
-within <- colMeans(do.call(rbind, lapply(fits, function(fit) diag({vcov}))))
+within <- colMeans(do.call(rbind, lapply(fits, function(fit) {variances})))
 # The rule {rule}:
 {by_rule}
 half <- qt(0.975, df) * sqrt(variance)
@@ -100,10 +112,11 @@ print(cbind(estimate, low = estimate - half, high = estimate + half))
 """
 _ONE_PYTHON = """\
 {numpy}import pandas as pd
-import statsmodels.formula.api as smf
+{module}
 
 file = "synthetic_1{ending}"
-print(smf.{call}, {read}).{fit}.params)
+fit = {call}{read}).{fit}
+print(fit.params{slopes})
 """
 _ONE_R = """\
 file <- "synthetic_1{ending}"
@@ -124,6 +137,8 @@ class Form:
         separated: the likelihood of a logistic regression has no maximum in some data set.
         example: the example's formula for dpbayes.
         of_record: column that tells which rows are a record's, where it has several.
+        coded: text that adds the place of an ordinal outcome among its levels to a table in pandas,
+            where the levels themselves are not numbers in this order.
     """
 
     ending: str
@@ -134,6 +149,7 @@ class Form:
     separated: bool
     example: str
     of_record: str | None
+    coded: str = ""
 
     @property
     def without_missing(self) -> str:
@@ -155,7 +171,8 @@ def programs(
 
     Args:
         formulas: the example for dpbayes, statsmodels and R.
-        model: "ols" or "logit".
+        model: "ols", "logit" or "ordinal", whose slopes alone the programs combine: which
+            cutpoints there are depends on the levels that a data set has.
         own: formulas and models for dpbayes.
         form: what else they depend on.
     """
@@ -166,24 +183,26 @@ def programs(
     in_python, in_r = READ[ending]
     types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
     in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
-    in_python += form.without_missing
+    in_python += form.without_missing + form.coded
     in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
     factor = f"{form.scale:.6g} * " if form.scale > 1 else ""
     python, r = (text.replace("SCALE", factor) for text in RULES[rule])
     given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
     given["numpy"] = "import numpy as np\n" if "np." in patsy else ""
     templates = (_ONE_PYTHON, _ONE_R) if m == 1 else (_PYTHON, _R)
-    call, of_r, fit = f"ols({patsy!r}", f"lm({for_r}", "fit()"
-    if model == "logit":
-        call, of_r, fit = f"logit({patsy!r}", f"glm({for_r}, family = binomial", "fit(disp=0)"
-        of_r += ", method = brglm2::brglmFit" * form.separated
-    parts = {"call": call, "read": in_python}
+    module, call, options, of_r = _CALLS[model]
+    given["module"] = module
+    of_r = of_r.format(for_r) + ", method = brglm2::brglmFit" * form.separated
+    parts, fit = {"call": call.format(repr(patsy)), "read": in_python}, f"fit({options})"
     given["fits"] = _FITS.format(fit=fit, **parts)
-    given["vcov"] = "vcov(fit)"
+    vcov = "vcov(fit)"
     if by := form.of_record:
-        options = "disp=0, " * (model == "logit")
-        given["fits"] = _FITS_BY_RECORD.format(options=options, by=repr(by), **parts)
-        given["vcov"] = f"sandwich::vcovCL(fit, cluster = ~ `{by}`)"
+        more = options + ", " * bool(options)
+        given["fits"] = _FITS_BY_RECORD.format(options=more, by=repr(by), **parts)
+        vcov = f"sandwich::vcovCL(fit, cluster = ~ `{by}`)"
+    only_slopes = model == "ordinal"
+    given["variances"] = f"diag({vcov})" + "[seq_along(coef(fit))]" * only_slopes
+    given["slopes"] = ".iloc[:fit.model.k_vars]" * only_slopes
     programs = [
         Code("Python, with pandas and statsmodels",
              templates[0].format(fit=fit, by_rule=python, **parts, **given)),
