@@ -129,7 +129,8 @@ def analyse(
     Args:
         release: a Release, its folder, or data frames.
         function: takes a data frame; returns a fitted statsmodels result, or (estimates,
-            variances) as two numbers, arrays, or Series with the same labels.
+            variances) as two numbers, arrays, or Series with the same labels. A labelled estimate
+            that is infinite in some data set, with variance nan, is left out with a note.
         rule: one of ``RULES``; by default the one that fits the release's mechanism.
     Raises:
         InferenceError: the errors of ``combine``; or parameters differ between data sets.
@@ -143,11 +144,16 @@ def analyse(
     if rule == "mixture":
         n = records_of(released.settings)
         notes.append(not_large(size, n, len(released.datasets)))
+    pairs = [_pair(function(data)) for data in released.datasets]
+    estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
+    if isinstance(estimates, pd.DataFrame) and isinstance(variances, pd.DataFrame):
+        counts = estimates.isin([np.inf, -np.inf]).where(variances.isna(), False).sum()
+        counts = counts[counts > 0]
+        notes.append(_left_out(counts, len(estimates)))
+        estimates, variances = (of.drop(columns=counts.index) for of in (estimates, variances))
     messages = tuple(note for note in notes if note is not None)
     for note in messages:
         warnings.warn(note, stacklevel=2)
-    pairs = [_pair(function(data)) for data in released.datasets]
-    estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
     combined = combine(
         estimates,
         variances,
@@ -330,6 +336,23 @@ def _pair(result: Any) -> tuple[Any, Any]:
             f"{type(result).__name__}."
         ) from None
     return estimates, variances
+
+
+def _left_out(counts: pd.Series, datasets: int) -> str | None:
+    """Say which estimates are left out, as some data set has none; None if every one has all.
+
+    Args:
+        counts: number of data sets where they are infinite, by name.
+        datasets: number of all.
+    """
+    if counts.empty:
+        return None
+    names = [f"{name} (infinite in {n} of {datasets} data sets)" for name, n in counts.items()]
+    return (
+        f"no estimate of {listed(names, MOST_LEVELS)}: no row there has a level beyond such a "
+        "cutpoint, and a mean over the others would be that of data sets in which the level "
+        "happens to occur. Merge rare levels to have one"
+    )
 
 
 def _stack(values: list[Any]) -> Any:

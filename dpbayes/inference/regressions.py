@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,9 +100,10 @@ def formula_fit(
     """Return a function for ``analyse`` that fits a regression with statsmodels.
 
     ``negbin`` has the variance mu + alpha mu²; ``gamma`` and ``beta`` the links log and logit;
-    ``ordinal`` is the proportional odds model, whose cutpoints are among the estimates. Where a
-    level or a covariate separates the outcomes of ``logit``, its estimates are those of Firth's
-    penalised likelihood (Biometrika, 1993), with a warning; others have no estimate then.
+    ``ordinal`` is the proportional odds model, whose cutpoints are among the estimates, named by
+    the levels on either side; one beyond which no row has a level is infinite, with variance nan.
+    Where a level or a covariate separates the outcomes of ``logit``, its estimates are those of
+    Firth's penalised likelihood (Biometrika, 1993), with a warning; others have no estimate then.
 
     Args:
         formula: formula on the released columns, in the syntax of the synthesizers' formulas; it
@@ -144,17 +146,14 @@ def formula_fit(
         data = _complete(data, read.columns, where, tell)
         data = _in_order(data, read.columns, levels or {})
         records = None if own is None else data[own]
+        named = next((data[name] for name in outcomes if name in data), None)
         try:
             for outcome in outcomes if kind.coded else ():
                 if outcome in data:
                     data = data.assign(**{outcome: _coded(kind, model, data[outcome])})
             y, X = read.matrices(data)
             _check_range(kind, model, y)
-            if empty := [str(name) for name in X if not X[name].any()]:
-                raise InferenceError(
-                    f"{where}: {', '.join(empty)} is 0 in every row, and has no coefficient: "
-                    "such a level is missing here. Merge rare levels, or leave the column out."
-                )
+            _check_columns(X, where)
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
             result = _maximum(lambda: model_of_data.fit(**kind.arguments), X * kind.separable)
@@ -162,7 +161,8 @@ def formula_fit(
                 result = _penalised(y, X, tell)
             if result is None:
                 raise InferenceError(f"{where}: {_NO_MAXIMUM}")
-            return _finished(result, kind, records)
+            of_outcome = None if kind.intercept else _levels_of(named, y, levels or {})
+            return _finished(result, of_outcome, records)
         except InferenceError:
             raise
         except Exception as error:  # libraries raise errors of many kinds
@@ -194,7 +194,7 @@ def _in_order(
     """
     changed: dict[str, pd.Series] = {}
     for name in names:
-        levels = declared.get(name, declared.get(name.partition(".")[2]))  # as of before.NAME
+        levels = _declared(name, declared)
         if name not in data or levels is None:
             continue
         texts = data[name].map(level_text)
@@ -215,6 +215,11 @@ def _in_order(
     for name, values in changed.items():
         ordered[name] = values
     return ordered
+
+
+def _declared(name: str, levels: Mapping[str, Sequence[Any]]) -> Sequence[Any] | None:
+    """Declared levels of a column, also as a column of another row, such as before.NAME."""
+    return levels.get(name, levels.get(name.partition(".")[2]))
 
 
 def _is_number(values: pd.Series) -> bool:
@@ -253,6 +258,14 @@ def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
         )
 
 
+def _check_columns(X: pd.DataFrame, where: str) -> None:
+    if empty := [str(name) for name in X if not X[name].any()]:
+        raise InferenceError(
+            f"{where}: {', '.join(empty)} is 0 in every row, and has no coefficient: such a level "
+            "is missing here. Merge rare levels, or leave the column out."
+        )
+
+
 def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
     """Fit a model; None if there is no maximum, or the optimiser did not find it.
 
@@ -277,9 +290,15 @@ def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
         return result if converged and np.isfinite(errors).all() and not unknown.any() else None
 
 
-def _finished(result: Any, kind: Kind, records: pd.Series | None) -> Estimates:
-    """Estimates with their variances, between records if these are given for each row."""
-    if kind.intercept and (records is None or isinstance(result, tuple)):
+def _finished(
+    result: Any, levels: tuple[list[str], list[bool]] | None, records: pd.Series | None
+) -> Estimates:
+    """Estimates with their variances, between records if these are given for each row.
+
+    Args:
+        levels: ``_levels_of`` of an ordinal outcome; None for other models.
+    """
+    if levels is None and (records is None or isinstance(result, tuple)):
         same: Estimates = result
         return same
     covariance = result.cov_params()
@@ -288,16 +307,44 @@ def _finished(result: Any, kind: Kind, records: pd.Series | None) -> Estimates:
             raise InferenceError("all rows are of one record, which tells nothing of others.")
         sandwich = importlib.import_module("statsmodels.stats.sandwich_covariance")
         covariance = sandwich.cov_cluster(result, np.asarray(pd.factorize(records)[0]))
-    if not kind.intercept:
-        return _cutpoints(result, covariance)
+    if levels is not None:
+        return _cutpoints(result, covariance, *levels)
     return result.params, pd.Series(np.diag(covariance), result.params.index)
 
 
-def _cutpoints(result: Any, covariance: ArrayLike) -> tuple[pd.Series, pd.Series]:
+def _levels_of(
+    outcome: pd.Series | None, y: pd.Series, declared: Mapping[str, Sequence[Any]]
+) -> tuple[list[str], list[bool]]:
+    """Return the levels of an ordinal outcome in order, and whether each of them occurs.
+
+    Args:
+        outcome: column of the outcome before it was coded; None if it is an expression.
+        y: outcome of the regression.
+        declared: declared levels of columns.
+    """
+    if outcome is None or _is_number(outcome):
+        values = [f"{value:.10g}" for value in np.unique(y)]
+        return values, [True] * len(values)
+    found = list(pd.Categorical(outcome).categories)
+    texts, levels = set(map(level_text, found)), _declared(str(outcome.name), declared)
+    if levels is None or not texts <= set(map(level_text, levels)):  # it was recoded
+        levels = found
+    return list(map(str, levels)), [level_text(level) in texts for level in levels]
+
+
+def _cutpoints(
+    result: Any, covariance: ArrayLike, levels: Sequence[str], occurs: Sequence[bool]
+) -> tuple[pd.Series, pd.Series]:
     """Estimates and variances of coefficients and cutpoints.
 
     statsmodels estimates the first cutpoint and the logarithms of the steps between cutpoints;
     variances of the cutpoints follow by the delta method.
+
+    Cutpoint ``b|c`` is the log odds, at covariates 0, of an outcome up to b. Those odds have an
+    estimate whether or not b or c occur: no row at c means as many rows up to b as up to c. The
+    fitted cutpoint between b and d is therefore the estimate of both ``b|c`` and ``c|d``, where the
+    likelihood of all levels has its maximum, and its variance is that of either. No row below b
+    makes the odds of ``a|b`` 0, and its cutpoint infinite.
     """
     slopes, values = result.model.k_vars, result.params.to_numpy()
     steps = np.exp(values[slopes + 1 :])
@@ -306,8 +353,13 @@ def _cutpoints(result: Any, covariance: ArrayLike) -> tuple[pd.Series, pd.Series
     jacobian[slopes:, slopes] = 1.0
     jacobian[slopes + 1 :, slopes + 1 :] = np.tri(len(steps)) * steps
     variances = np.diag(jacobian @ np.asarray(covariance) @ jacobian.T)
-    labels = [*result.params.index[:slopes], *(f"cutpoint {k + 1}" for k in range(len(cuts)))]
-    return pd.Series(np.concatenate([values[:slopes], cuts]), labels), pd.Series(variances, labels)
+    fitted = np.cumsum(occurs)[:-1]  # number of levels that occur up to each: 0 is below all rows
+    cuts = np.concatenate([[-np.inf], cuts, [np.inf]])[fitted]
+    of_cuts = np.concatenate([[np.nan], variances[slopes:], [np.nan]])[fitted]
+    names = [f"cutpoint {low}|{high}" for low, high in itertools.pairwise(levels)]
+    labels = [*result.params.index[:slopes], *names]
+    estimates = pd.Series(np.concatenate([values[:slopes], cuts]), labels)
+    return estimates, pd.Series(np.concatenate([variances[:slopes], of_cuts]), labels)
 
 
 def _penalised(y: pd.Series, X: pd.DataFrame, tell: Callable[[str], None]) -> Estimates | None:

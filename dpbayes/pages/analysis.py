@@ -6,7 +6,7 @@ import contextlib
 import keyword
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from dpbayes.core.errors import InferenceError, SchemaError, listed
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import without_groups
-from dpbayes.formula.terms import columns_used
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, Name, Node, Number, Operation, names_in, text_of
 from dpbayes.inference.coverage import (
@@ -26,114 +25,22 @@ from dpbayes.inference.coverage import (
 )
 from dpbayes.inference.regressions import SEPARATED, formula_fit
 from dpbayes.pages.page import Code, Section
+from dpbayes.pages.programs import Form, programs
 from dpbayes.schema import Schema
 from dpbayes.schema.table import unit_of
 from dpbayes.synthesis.release import POSTERIOR
 
 MOST_LEFT = 5  # terms that are named
 OF_SPREAD = ("sigma", "phi", "nu", "shape", "lambda")  # of scale, dispersion and tails
-# Models take whole numbers beside missing ones as floats only.
-_FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
-# How Python and R read a data set into a data frame, by the file's ending.
-READ = {
-    ".csv": (
-        'pd.read_csv(file, keep_default_na=False, na_values=""TEXTS)',
-        'read.csv(file, check.names = FALSE, na.strings = ""TEXTS)',
-    ),
-    ".parquet": ("pd.read_parquet(file)" + _FLOATS, "arrow::read_parquet(file)"),
-    ".feather": ("pd.read_feather(file)" + _FLOATS, "arrow::read_feather(file)"),
-    ".dta": ("pd.read_stata(file)", "haven::read_dta(file)"),
-    ".sav": ("pd.read_spss(file)", "haven::read_sav(file)"),
-}
-# Variance and degrees of freedom of each rule: in Python, and in R. SCALE is the size of a data set
-# relative to the records.
-RULES = {
-    "modips": (
-        """\
-variance = within + between / m
-df = (m - 1) * (1 + m * within / between) ** 2""",
-        """\
-variance <- within + between / m
-df <- (m - 1) * (1 + m * within / between)^2""",
-    ),
-    "reiter2002": (
-        """\
-spread, least = (1 + 1 / m) * between, SCALEwithin
-variance = spread - within
-df = ((m - 1) * (1 - within / spread) ** 2).where(variance > least, m - 1)
-variance = variance.where(variance > least, least)""",
-        """\
-spread <- (1 + 1 / m) * between
-variance <- spread - within
-least <- SCALEwithin
-df <- ifelse(variance > least, (m - 1) * (1 - within / spread)^2, m - 1)
-variance <- ifelse(variance > least, variance, least)""",
-    ),
-}
 _ALIKE = ("log", "log1p", "exp", "sqrt")  # functions that all programs have
+PLACE = "outcome_place"  # column that a program in pandas adds
+_OF_ORDER = [
+    "The example is a proportional odds model of ordered levels. `dpbayes` has its cutpoints, too; "
+    "the other programs combine the slopes alone, as cutpoints depend on the levels that a data "
+    "set has."
+]
 _TRUTH = ("true", "false", "t", "f")
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
-_DPBAYES = """\
-from dpbayes.inference import analyse, read_release
-from dpbayes.inference.regressions import formula_fit
-
-# In the folder of the release; needs statsmodels.
-release = read_release(".")
-regressions = [
-    {own},
-]
-for formula, model in regressions:
-    print(model, formula)
-    print(analyse(release, formula_fit(formula, model, release.levels, release.unit)))
-"""
-_PYTHON = """\
-{numpy}import pandas as pd
-import statsmodels.formula.api as smf
-from scipy import stats
-
-files = [f"synthetic_{{i}}{ending}" for i in range(1, {after})]
-{fits}
-m = len(fits)
-coefficients = pd.DataFrame([fit.params for fit in fits])
-estimate, between = coefficients.mean(), coefficients.var()
-within = pd.DataFrame([fit.bse**2 for fit in fits]).mean()
-# The rule {rule}:
-{by_rule}
-half = stats.t.ppf(0.975, df) * variance**0.5
-table = {{"estimate": estimate, "low": estimate - half, "high": estimate + half}}
-print(pd.DataFrame(table).to_string())
-"""
-_FITS = "fits = [smf.{call}, {read}).{fit} for file in files]"
-_FITS_BY_RECORD = """\
-tables = [{read} for file in files]
-fits = [
-    smf.{call}, data).fit({options}cov_type="cluster", cov_kwds={{"groups": data[{by}]}})
-    for data in tables
-]"""
-_R = """\
-files <- sprintf("synthetic_%d{ending}", 1:{m})
-fits <- lapply(files, function(file) {call}, data = {read}))
-m <- length(fits)
-coefficients <- do.call(rbind, lapply(fits, coef))
-estimate <- colMeans(coefficients)
-between <- apply(coefficients, 2, var)
-within <- colMeans(do.call(rbind, lapply(fits, function(fit) diag({vcov}))))
-# The rule {rule}:
-{by_rule}
-half <- qt(0.975, df) * sqrt(variance)
-print(cbind(estimate, low = estimate - half, high = estimate + half))
-"""
-_ONE_PYTHON = """\
-{numpy}import pandas as pd
-import statsmodels.formula.api as smf
-
-file = "synthetic_1{ending}"
-print(smf.{call}, {read}).{fit}.params)
-"""
-_ONE_R = """\
-file <- "synthetic_1{ending}"
-print(coef({call}, data = {read})))
-"""
 _PARAMETERS = (
     Code(
         "Python, for parameters of the model",
@@ -191,42 +98,50 @@ def analysis(
     parameters = POSTERIOR in statement.get("files", {})
     if parameters:
         text += _of_parameters(name, public_settings)
-    groups = _groups(public_settings)
-    if groups and not one:
-        text.append(
-            f"The model of the release has effects by {groups}, which the programs leave out: "
-            "their standard errors take the rows of a group as independent. A mixed model, as by "
-            "lme4 in R or MixedLM in statsmodels, has them; the rule is the same. Noise hides more "
-            "of small groups: an sd between groups is mostly that of the large ones. Where a "
-            "covariate's means differ between groups, a slope may be nearer to that of the means "
-            "than in a model of the records."
-        )
+    text += [] if one else _of_groups(public_settings)
     ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
     ratio = size_ratio(public_settings, len(data))
-    formulas = [example(statement, data, dialect) for dialect in (OURS, PATSY, OF_R)]
-    left = _example(statement, data, OURS)[1]
-    if left:
+    columns = () if schema is None else schema.columns.values()
+    ordinal = [column.name for column in columns if column.type == "ordinal"]
+    examples = [_example(statement, data, dialect, ordinal) for dialect in (OURS, PATSY, OF_R)]
+    formulas, shown = [each.formula for each in examples], examples[0]
+    if shown.left:
+        terms = listed([f"`{term}`" for term in shown.left], MOST_LEFT)
         text.append(
-            f"The example leaves out {listed([f'`{term}`' for term in left], MOST_LEFT)} of the "
+            f"The example leaves out {terms} of the "
             "release's own regression, which not all programs write alike; `dpbayes combine` "
             "takes all of it."
         )
-    outcome = (formulas[0] or "").partition("~")[0].strip(" `")
-    truth = outcome in data and _is_truth(data[outcome])
-    model = "logit" if truth or outcome.startswith("I((") else "ols"
-    separated = [] if model == "ols" else _separated(str(formulas[0]), sets, statement)
+    separated = [] if shown.model != "logit" else _separated(str(formulas[0]), sets, statement)
     home = unit_of(public_settings)
     text += [] if one else _of_programs(len(separated), home)
+    text += _OF_ORDER if shown.model == "ordinal" and not one else []
     if any(each.isna().any(axis=None) or (each == "").any(axis=None) for each in sets):
         text.append("Rows with a missing value in a column of a regression are left out of it.")
     texts = _texts(statement.get("levels", {}))
-    form = _Form(
+    form = Form(
         ending, 1 if one else m, rule, ratio, texts, bool(separated), formulas[0] or "",
-        None if home is None or one else home["id"],
+        None if home is None or one else home["id"], _coded(shown, statement.get("levels", {})),
     )  # fmt: skip
-    own = _own(statement, data, schema) or [(str(formulas[0]), model)]
-    code = _programs(formulas, model, own, form)
+    own = _own(statement, data, ordinal)
+    if shown.source not in dict(own):
+        own.append((str(formulas[0]), shown.model))
+    code = programs(formulas, shown.model, own, form)
     return Section("How to analyse them", text, code=[*code, *_PARAMETERS * parameters])
+
+
+def _of_groups(settings: Mapping[str, Any]) -> list[str]:
+    """Say that the programs leave out the groups of the release's model, if it has any."""
+    groups = _groups(settings)
+    text = (
+        f"The model of the release has effects by {groups}, which the programs leave out: their "
+        "standard errors take the rows of a group as independent. A mixed model, as by lme4 in R "
+        "or MixedLM in statsmodels, has them; the rule is the same. Noise hides more of small "
+        "groups: an sd between groups is mostly that of the large ones. Where a covariate's means "
+        "differ between groups, a slope may be nearer to that of the means than in a model of the "
+        "records."
+    )
+    return [text] if groups else []
 
 
 def _of_programs(separated: int, home: Mapping[str, Any] | None) -> list[str]:
@@ -248,7 +163,7 @@ def _of_programs(separated: int, home: Mapping[str, Any] | None) -> list[str]:
 
 
 def _own(
-    statement: Mapping[str, Any], data: pd.DataFrame, schema: Schema | None
+    statement: Mapping[str, Any], data: pd.DataFrame, ordinal: Collection[str]
 ) -> list[tuple[str, str]]:
     """Formulas and models of the release's own regressions.
 
@@ -271,7 +186,7 @@ def _own(
                 ):
                     own.append((plain, "logit"))
                 case Name(name) if name in levels:  # those without order need one for each level
-                    if schema is not None and schema[name].type == "ordinal":
+                    if name in ordinal:
                         own.append((plain, "ordinal"))
                 case _:
                     own.append((plain, "ols"))
@@ -296,90 +211,6 @@ def _separated(
         if any(str(one.message) == SEPARATED for one in caught):
             numbers.append(number)
     return numbers
-
-
-@dataclass(frozen=True)
-class _Form:
-    """What programs depend on besides the regression.
-
-    Attributes:
-        ending: of the files.
-        m: number of data sets to combine.
-        rule: by which to combine them.
-        scale: size of a data set, relative to the records.
-        texts: columns that programs would not read as the texts that they are.
-        separated: the likelihood of a logistic regression has no maximum in some data set.
-        example: the example's formula for dpbayes.
-        of_record: column that tells which rows are a record's, where it has several.
-    """
-
-    ending: str
-    m: int
-    rule: str
-    scale: float
-    texts: Sequence[str]
-    separated: bool
-    example: str
-    of_record: str | None
-
-    @property
-    def without_missing(self) -> str:
-        """Leave out rows without an outcome: pandas would take a missing level for another one."""
-        if self.of_record:  # statsmodels takes the groups of all rows, also of those it leaves out
-            parsed = parse(self.example)
-            names = [*names_in(parsed.outcome), *columns_used("example", parsed.terms)]
-            return f".dropna(subset={list(dict.fromkeys(names))})"
-        if not self.example.startswith("I(("):
-            return ""
-        (outcome,) = names_in(parse(self.example).outcome)
-        return f".dropna(subset=[{outcome!r}])"
-
-
-def _programs(
-    formulas: list[str | None], model: str, own: Sequence[tuple[str, str]], form: _Form
-) -> list[Code]:
-    """Fill the programs in.
-
-    Args:
-        formulas: the example for dpbayes, statsmodels and R.
-        model: "ols" or "logit".
-        own: formulas and models for dpbayes.
-        form: what else they depend on.
-    """
-    ending, m, rule, texts = form.ending, form.m, form.rule, form.texts
-    if None in formulas or ending not in READ:
-        return []
-    patsy, for_r = map(str, formulas[1:])
-    in_python, in_r = READ[ending]
-    types = [f"{name!r}: str" for name in texts], [f"`{name}` = 'character'" for name in texts]
-    in_python = in_python.replace("TEXTS", f", dtype={{{', '.join(types[0])}}}" * bool(texts))
-    in_python += form.without_missing
-    in_r = in_r.replace("TEXTS", f", colClasses = c({', '.join(types[1])})" * bool(texts))
-    factor = f"{form.scale:.6g} * " if form.scale > 1 else ""
-    python, r = (text.replace("SCALE", factor) for text in RULES[rule])
-    given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
-    given["numpy"] = "import numpy as np\n" if "np." in patsy else ""
-    templates = (_ONE_PYTHON, _ONE_R) if m == 1 else (_PYTHON, _R)
-    call, of_r, fit = f"ols({patsy!r}", f"lm({for_r}", "fit()"
-    if model == "logit":
-        call, of_r, fit = f"logit({patsy!r}", f"glm({for_r}, family = binomial", "fit(disp=0)"
-        of_r += ", method = brglm2::brglmFit" * form.separated
-    parts = {"call": call, "read": in_python}
-    given["fits"] = _FITS.format(fit=fit, **parts)
-    given["vcov"] = "vcov(fit)"
-    if by := form.of_record:
-        options = "disp=0, " * (model == "logit")
-        given["fits"] = _FITS_BY_RECORD.format(options=options, by=repr(by), **parts)
-        given["vcov"] = f"sandwich::vcovCL(fit, cluster = ~ `{by}`)"
-    programs = [
-        Code("Python, with pandas and statsmodels",
-             templates[0].format(fit=fit, by_rule=python, **parts, **given)),
-        Code("R", templates[1].format(call=of_r, read=in_r, by_rule=r, **given)),
-    ][form.separated and m > 1 :]  # fmt: skip
-    if m == 1:
-        return programs
-    text = _DPBAYES.format(own=",\n    ".join(map(repr, own)))
-    return [Code("Python, with dpbayes", text), *programs]
 
 
 def _of_parameters(mechanism: str, settings: Mapping[str, Any]) -> list[str]:
@@ -431,6 +262,23 @@ def _texts(levels: Mapping[str, Sequence[Any]]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Example:
+    """The regression that all programs have.
+
+    Attributes:
+        formula: in the dialect of a program; None if names of columns cannot be written.
+        left: terms of the release's own regression that it is without.
+        model: "ols", "logit" or "ordinal".
+        source: the release's own regression, without groups; empty if it is none of these.
+    """
+
+    formula: str | None
+    left: Sequence[str] = ()
+    model: str = "ols"
+    source: str = ""
+
+
 def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) -> str | None:
     """Formula of a regression on columns of the data; None if their names cannot be written.
 
@@ -440,13 +288,16 @@ def example(statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect) 
     two numbers if there is one, and the covariate the next column of numbers; or else the outcome
     is the share of a level.
     """
-    return _example(statement, data, dialect)[0]
+    return _example(statement, data, dialect).formula
 
 
 def _example(
-    statement: Mapping[str, Any], data: pd.DataFrame, dialect: Dialect
-) -> tuple[str | None, list[str]]:
-    """Formula of ``example``, and the terms of the release's own that it is without."""
+    statement: Mapping[str, Any],
+    data: pd.DataFrame,
+    dialect: Dialect,
+    ordinal: Collection[str] = (),
+) -> Example:
+    """Find the regression of ``example``; that of an ordinal outcome has proportional odds."""
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
     made = settings.get("synthesised", ())
     home = (unit_of(settings) or {}).get("id")  # numbers that mean nothing
@@ -466,14 +317,29 @@ def _example(
                 return dialect.power.format(dialect.quote(base), power)
         return None
 
+    ordered = [name for name in coded if name in ordinal and _is_writable(levels[name])]
+    # Of two levels the outcome is the share of the second, unless they are the numbers 0 and 1.
+    binary = [name for name in names if len(levels.get(name, ())) == 2]
+    shared = [name for name in binary if list(levels[name]) != [0, 1]]
+
+    def model_of(node: Node) -> str:
+        match node:
+            case Name(name) if name in ordered:
+                return "ordinal"
+            case Name(name) if name in binary or _is_truth(data[name]):
+                return "logit"
+        return "logit" if str(outcome_of(node)).startswith("I((") else "ols"
+
     def outcome_of(node: Node) -> str | None:
         match node:
-            case Name(name) if name in names and name not in numeric:
-                last = str(["", *levels.get(name, ())][-1])
-                if _is_numeric(data[name]):
+            case Name(name) if name in ordered:
+                return dialect.ordered(name, levels[name])
+            case Name(name) if name in names and (name not in numeric or name in shared):
+                last = ["", *levels.get(name, ())][-1]
+                if name in coded and _is_numeric(data[name]):
                     return dialect.number.format(dialect.quote(name))
-                if last and not _ODD & set(last):
-                    return f"I(({dialect.quote(name)} == '{last}') * 1)"
+                if last != "" and not _ODD & set(str(last)):
+                    return _share(dialect.quote(name), last)
         return written(node) if {*names_in(node)} <= {*numeric} else None
 
     for formula in map(str, (*settings.get("keep", ()), settings.get("formula", ""))):
@@ -487,17 +353,53 @@ def _example(
                 left = [
                     ":".join(map(text_of, t)) for t, factors in every.items() if None in factors
                 ]
-                return f"{outcome} ~ {' + '.join([*intercept, *known])}", left
-    outcomes = [name for name in numeric if name in made or not made]
+                whole = f"{outcome} ~ {' + '.join([*intercept, *known])}"
+                source = without_groups(formula)[0]
+                return Example(whole, left, model_of(parsed.outcome), source)
+    outcomes = [n for n in numeric if (n in made or not made) and n not in shared]
     if outcomes:
         first = min(outcomes, key=lambda name: data[name].nunique() <= 2)
         covariates = [dialect.quote(name) for name in numeric if name != first]
-        return f"{dialect.quote(first)} ~ {(covariates or ['1'])[0]}", []
+        whole = f"{dialect.quote(first)} ~ {(covariates or ['1'])[0]}"
+        return Example(whole, (), model_of(Name(first)))
     for name in sorted(names, key=lambda name: name not in made):
-        for level in map(str, levels.get(name, ())):
-            if not _ODD & set(level):
-                return f"I(({dialect.quote(name)} == '{level}') * 1) ~ 1", []
-    return None, []
+        for level in levels.get(name, ()):
+            if not _ODD & set(str(level)):
+                return Example(f"{_share(dialect.quote(name), level)} ~ 1", (), "logit")
+    return Example(None)
+
+
+def _share(name: str, level: str | float) -> str:
+    """Write an outcome that is 1 at a level, and 0 at others."""
+    written = repr(level) if _is_number(level) else f"'{level}'"
+    return f"I(({name} == {written}) * 1)"
+
+
+def _is_number(level: str | float) -> bool:
+    return isinstance(level, int | float) and not isinstance(level, bool)
+
+
+def _is_writable(levels: Sequence[str | float]) -> bool:
+    """Whether all programs can be given the order of levels."""
+    if all(isinstance(level, str) for level in levels):
+        return not any(_ODD & set(str(level)) for level in levels)
+    return all(map(_is_number, levels))
+
+
+def _are_in_order(levels: Sequence[str | float]) -> bool:
+    """Whether levels are numbers in increasing order, which models take as they are."""
+    return all(map(_is_number, levels)) and list(levels) == sorted(levels, key=float)
+
+
+def _coded(shown: Example, levels: Mapping[str, Sequence[str | float]]) -> str:
+    """Text that adds to a table in pandas the place of an ordinal outcome (``Form.coded``)."""
+    if shown.model != "ordinal":
+        return ""
+    (name,) = names_in(parse(str(shown.formula)).outcome)
+    if _ordered_in_patsy(name, levels[name]) != PLACE:
+        return ""
+    places = {level: place for place, level in enumerate(levels[name])}
+    return f".assign({PLACE}=lambda d: d[{name!r}].map({places}).astype(float))"
 
 
 def _is_numeric(values: pd.Series) -> bool:
@@ -531,11 +433,24 @@ def _backticked(name: str) -> str:
     return name if _is_plain(name) else f"`{name}`"
 
 
+def _ordered_in_patsy(name: str, levels: Sequence[str | float]) -> str:
+    """Outcome of OrderedModel, which takes plain names, and numbers for levels."""
+    return name if _is_plain(name) and _are_in_order(levels) else PLACE
+
+
+def _ordered_in_r(name: str, levels: Sequence[str | float]) -> str:
+    """Outcome of polr: a factor without the levels that a data set does not have."""
+    texts = [f"{level:.15g}" if _is_number(level) else f"'{level}'" for level in levels]
+    quoted = _backticked(name)
+    return f"ordered({quoted}, levels = intersect(c({', '.join(texts)}), {quoted}))"
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How a program writes names of columns, factors and functions in formulas."""
 
     quote: Callable[[str], str]
+    ordered: Callable[[str, Sequence[str | float]], str]  # an outcome of ordered levels
     factor: str = "{}"
     function: str = "{}"
     number: str = "{}"  # of a column whose levels are numbers
@@ -561,8 +476,9 @@ class Dialect:
         return self.factor.format(written) if numeric else written
 
 
-OURS = Dialect(_backticked, number="I({})")
+OURS = Dialect(_backticked, lambda name, levels: _backticked(name), number="I({})")
 OF_R = Dialect(
-    _backticked, "factor({})", power="I({}^{})", relative="relevel(factor({}), {})", by_text=True
-)
-PATSY = Dialect(_patsy, "C({})", "np.{}", relative="C({}, Treatment({}))")
+    _backticked, _ordered_in_r, "factor({})", power="I({}^{})",
+    relative="relevel(factor({}), {})", by_text=True,
+)  # fmt: skip
+PATSY = Dialect(_patsy, _ordered_in_patsy, "C({})", "np.{}", relative="C({}, Treatment({}))")

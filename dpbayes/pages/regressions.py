@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats
+from dpbayes.core.arrays import Floats, Mask
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import interval_overlap
@@ -111,6 +111,17 @@ class Compared:
     spreads: Mapping[tuple[str, ...], tuple[Spread, Spread]]
     outcome: str
 
+    @property
+    def finite(self) -> Mask:
+        """Whether both tables have each estimate; a cutpoint is infinite without a row beyond."""
+        return np.asarray(np.isfinite([*self.ours, *self.theirs]).all(axis=0))
+
+    def only(self, kept: Mask) -> Compared:
+        """Keep some of the coefficients."""
+        names = [name for name, keep in zip(self.names, kept, strict=True) if keep]
+        ours, theirs = ((of[0][kept], of[1][kept]) for of in (self.ours, self.theirs))
+        return replace(self, names=names, ours=ours, theirs=theirs)
+
     def coefficients(self) -> pd.DataFrame:
         """Table of coefficients in both tables, with 95 % interval overlap."""
         return _coefficients(self.names, self.ours, self.theirs)
@@ -118,10 +129,11 @@ class Compared:
     @property
     def outcomes(self) -> list[Comparison]:
         """Comparison of each coefficient, and of the spread between groups."""
+        there = self.only(self.finite)
         named = [
             (f"Regression `{self.formula}`, {name}", name, value, error, synthetic)
             for name, value, error, synthetic in zip(
-                self.names, *self.ours, self.theirs[0], strict=True
+                there.names, *there.ours, there.theirs[0], strict=True
             )
             if name != "Intercept" or len(self.names) == 1  # it follows from the others
         ]
@@ -293,12 +305,14 @@ def section(
         statement: that of the release, for the errors of what readers combine.
         unfitted: by formula, why the records, or the first data set without it, do not have it.
     """
-    pictures, tables, missed, partly, wide = [], [], [], [], []
-    firsts: dict[str, Compared] = {}
-    for by_formula in of_each:
-        firsts = {**by_formula, **firsts}
-    for formula, first in firsts.items():
+    pictures, tables, missed, partly, wide, endless = [], [], [], [], [], []
+    for formula in dict.fromkeys(formula for by_formula in of_each for formula in by_formula):
         fits = [by_formula[formula] for by_formula in of_each if formula in by_formula]
+        kept = np.all([of.finite for of in fits], axis=0)
+        if not kept.all():
+            endless.append(f"{', '.join(fits[0].only(~kept).names)} of {fits[0].formula}")
+        fits = [of.only(kept) for of in fits]
+        first = fits[0]
         estimates, errors = np.mean([of.theirs for of in fits], axis=0)
         table = _coefficients(first.names, first.ours, (estimates, errors))
         apart = np.abs(estimates - first.ours[0]) > ERRORS * first.ours[1]
@@ -338,6 +352,11 @@ def section(
         texts.append(
             "Data sets are left out in which a level is missing, or a regression cannot be fitted: "
             f"{'; '.join(partly)}."
+        )
+    if endless:
+        texts.append(
+            "Without a comparison, as the records or a data set have no row with a level beyond "
+            f"it, which makes it infinite: {'; '.join(endless)}."
         )
     if wide:
         texts.append(

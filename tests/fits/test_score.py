@@ -425,6 +425,20 @@ def test_what_the_prior_decides_is_said():
     assert uncovered("score", {"by_prior": ["nu"]}) == uncovered("score", {})
 
 
+def test_a_release_has_cutpoints_named_by_levels_and_no_parameter_of_the_sampler():
+    """Readers saw gap[0] and first_cutpoint, and a warning that little is known of gap."""
+    y = np.random.default_rng(1).choice([1, 2, 3, 4], 200, p=[0.3, 0.4, 0.29, 0.01])
+    column = {"type": "ordinal", "levels": [1, 2, 3, 4]}
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": column}})
+    fit = fitted(schema, pd.DataFrame({"y": y}), Score(0.3), "y ~ 1", "ordinal")
+    release = fit.sample(2, seed=1)
+    assert "the distances between cutpoints" in release.settings["by_prior"]
+    assert "say little of the distances between cutpoints" in " ".join(doubts(release.settings))
+    draws = release.posterior["posterior"]
+    assert list(draws.data_vars) == ["cutpoint"]
+    assert list(draws["between"].values) == ["1|2", "2|3", "3|4"]
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("rows", [50, 500, 5000])
 def test_a_declared_number_of_rows_moves_no_posterior(rows, delta):

@@ -186,7 +186,9 @@ def test_levels_and_parts(schema):
     axes = {str(d): [str(v) for v in posterior[d].values] for d in posterior.dims}
     names = [values for name, values in axes.items() if name.startswith("level")]
     assert names == [["b", "c"]]
-    assert [v for name, v in axes.items() if name.startswith("up_to")] == [["bad", "fair", "good"]]
+    cuts = [values for name, values in axes.items() if name.startswith("between")]
+    assert cuts == [["bad|fair", "fair|good", "good|best"]]
+    assert not [name for name in posterior.data_vars if name.startswith(("gap", "first_cutpoint"))]
     whole = sum(found["log_likelihood"][name] for name in ("health", "party"))
     on = fit.fitted.posterior.bound_stage.bound
     assert np.allclose(whole[0, 0], next(iter(on.log_lik(fit.fitted.draws))))

@@ -95,6 +95,23 @@ def test_the_model_follows_the_outcome(outcome, model):
     assert list(of.spreads) == [("school",)]
 
 
+def test_a_level_absent_in_one_table_leaves_out_its_cutpoint_alone():
+    """The verdict of a regression was empty where a rare level of its outcome was not drawn."""
+    rng = np.random.default_rng(1)
+    records, synthetic, other = pupils(rng), pupils(rng), pupils(rng)
+    synthetic.loc[synthetic["grade"] == "high", "grade"] = "mid"
+    other.loc[other["grade"] == "mid", "grade"] = "low"
+    both = [compared(Whole.of(SCHEMA, records, t), "grade ~ hours") for t in (synthetic, other)]
+    names = [outcome.name for outcome in both[0].outcomes]
+    assert names == ["hours in grade ~ hours", "cutpoint low|mid in grade ~ hours"]
+    assert len(both[1].outcomes) == 3
+    page = section([{"grade ~ hours": of} for of in both], statement={"mechanism": "marginals"})
+    (table,) = page.tables
+    assert [row[0] for row in table.rows] == ["hours", "cutpoint low|mid"]
+    assert np.isfinite([row[1:] for row in table.rows]).all()
+    assert any(text.endswith(": cutpoint mid|high of grade ~ hours.") for text in page.text)
+
+
 def test_lost_groups_and_slopes_are_said():
     rng = np.random.default_rng(1)
     whole = Whole.of(SCHEMA, pupils(rng), pupils(rng, sd=0, slope=0))

@@ -628,7 +628,7 @@ def test_the_example_is_of_what_is_synthetic():
     text = " ".join(analysis.analysis(statement, [data]).text)
     assert "The example leaves out `poly(gcse, 2)` of the release's own regression" in text
     bare = {**statement, "settings": {"synthesised": ["score"]}}
-    assert analysis.example(bare, data, analysis.PATSY) == "I((score == '0') * 1) ~ 1"
+    assert analysis.example(bare, data, analysis.PATSY) == "I((score == 0) * 1) ~ 1"
 
 
 def test_levels_that_hardly_occur_are_one_bar():
@@ -858,6 +858,105 @@ def test_where_levels_separate_the_outcomes_programs_have_the_penalised_likeliho
     ) == separated
     assert ("Python, with pandas and statsmodels" in captions) == (not separated)
     assert ("method = brglm2::brglmFit" in captions["R"]) == separated
+
+
+def slopes_by_all(tmp_path, monkeypatch, sets, levels, formula, declared):
+    """Run the programs of a release that keeps a regression; return its texts and both tables."""
+    for number, data in enumerate(sets, 1):
+        data.to_csv(tmp_path / f"synthetic_{number}.csv", index=False)
+    settings = {"synthesised": list(sets[0]), "rows": len(sets[0]), "keep": [formula]}
+    statement = {
+        "mechanism": "marginals", "basis": "strict", "datasets": len(sets), "settings": settings,
+        "levels": levels, "files": {f"synthetic_{k + 1}.csv": "" for k in range(len(sets))},
+    }  # fmt: skip
+    (tmp_path / "guarantee.json").write_text(json.dumps(statement))
+    section = analysis.analysis(statement, sets, dpb.Schema.from_dict({"columns": declared}))
+    texts = {code.caption: code.text for code in section.code}
+    ours = printed(texts["Python, with dpbayes"], tmp_path, monkeypatch)
+    theirs = printed(texts["Python, with pandas and statsmodels"], tmp_path, monkeypatch)
+    return texts, section.text, ours, theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "in_python", "in_r"),
+    [
+        ("like", [1, 2, 3, 4], "('like ~ age', distr=\"logit\"", "like, levels = intersect(c(1, 2"),
+        ("like", ["no", "so", "yes", "oh"], "map({'no': 0, 'so'", "intersect(c('no', 'so', 'yes'"),
+        ("how much", ["4", "3", "2", "1"], "d['how much'].map({'4': 0", "`how much`, levels"),
+        ("like", [4, 3, 2, 1], "map({4: 0, 3: 1", "like, levels = intersect(c(4, 3"),
+    ],
+)
+def test_all_programs_fit_proportional_odds_to_ordered_levels(
+    tmp_path, monkeypatch, name, levels, in_python, in_r
+):
+    """Two programs had a linear regression of the codes, or of the share of the last level."""
+    rng, sets = np.random.default_rng(2), []
+    for absent in ({}, {3: 2}, {1: 0}):  # all levels; without the last; without one between
+        age = rng.integers(20, 60, 300)
+        place = np.digitize(age / 20 + rng.logistic(size=300), [1, 2, 4])
+        place = np.array([absent.get(k, k) for k in place])
+        sets.append(pd.DataFrame({name: np.array(levels)[place], "age": age}))
+    sets[0].loc[5, name] = np.nan
+    columns = {name: {"type": "ordinal", "levels": levels, "missing": True}, "age": COLUMNS["age"]}
+    formula = f"`{name}` ~ age" if " " in name else f"{name} ~ age"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        texts, said, ours, theirs = slopes_by_all(
+            tmp_path, monkeypatch, sets, {name: levels}, formula, columns
+        )
+        fit = formula_fit(formula, "ordinal", {name: levels})
+        slopes = [[found[k]["age"] for k in (0, 1)] for found in map(fit, sets)]
+    combined = combine(*np.transpose(slopes), "reiter2002")
+    expected = [combined.estimate, *combined.interval()]
+    assert numbers_in(theirs) == pytest.approx(expected, rel=1e-3)
+    assert f"{combined.estimate:.4g}" in ours
+    assert f"cutpoint {levels[1]}|{levels[2]}" in ours
+    assert in_python in texts["Python, with pandas and statsmodels"]
+    assert "MASS::polr(ordered(" in texts["R"]
+    assert in_r in texts["R"]
+    assert "diag(vcov(fit))[seq_along(coef(fit))]" in texts["R"]
+    assert texts["R"].count("(") == texts["R"].count(")")
+    assert any("combine the slopes alone" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "in_r"),
+    [
+        ({"type": "count", "upper": 9}, "lm(out ~ age, data"),
+        ({"type": "continuous", "lower": 0, "upper": 9}, "lm(out ~ age, data"),
+        ({"type": "binary", "levels": [0, 1]}, "glm(out ~ age, family = binomial"),
+        ({"type": "binary", "levels": [1, 0]}, "glm(I((out == 0) * 1) ~ age, family = binomial"),
+        ({"type": "binary", "levels": [1, 2]}, "glm(I((out == 2) * 1) ~ age, family = binomial"),
+        ({"type": "binary", "levels": ["1", "2"]}, "glm(I((out == '2') * 1) ~ age, family"),
+        (
+            {"type": "categorical", "levels": ["a", "b", "c"]},
+            "glm(I((out == 'c') * 1) ~ age, family",
+        ),
+    ],
+)
+def test_all_programs_fit_the_same_model_to_every_outcome(tmp_path, monkeypatch, outcome, in_r):
+    """Two levels 1 and 2 had a linear regression in two programs; as texts these failed."""
+    rng, sets = np.random.default_rng(2), []
+    levels = outcome.get("levels")
+    for _ in range(3):
+        age = rng.integers(20, 60, 300)
+        y = np.clip(np.round(age / 20 + rng.normal(size=300)), 0, 9).astype(int)
+        y = y if levels is None else np.array(levels)[np.digitize(y, range(2, len(levels) + 1))]
+        sets.append(pd.DataFrame({"out": y, "age": age}))
+    declared = {} if levels is None else {"out": levels}
+    columns = {"out": outcome, "age": COLUMNS["age"]}
+    texts, _, ours, theirs = slopes_by_all(
+        tmp_path, monkeypatch, sets, declared, "out ~ age", columns
+    )
+    ours, theirs = (
+        [line.split() for line in table.splitlines() if line.startswith("age ")]
+        for table in (ours, theirs)
+    )
+    ((_, estimate, _, _, low, high, _),), ((_, *by_pandas),) = ours, theirs
+    assert [float(x) for x in by_pandas] == pytest.approx(
+        [float(x) for x in (estimate, low, high)], rel=1e-3
+    )
+    assert in_r in texts["R"]
 
 
 def test_missing_outcomes_are_left_out_by_all_programs(tmp_path, monkeypatch):

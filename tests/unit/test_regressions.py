@@ -48,8 +48,8 @@ def test_every_model_finds_its_slope(model, table):
     assert abs(found.estimate["x"] - 0.5) < 4 * found.standard_error["x"]
     assert found.standard_error["x"] < 0.1
     if model == "ordinal":
-        cuts = found.estimate[["cutpoint 1", "cutpoint 2"]] - np.array(CUTS)
-        assert (abs(cuts) < 4 * found.standard_error[["cutpoint 1", "cutpoint 2"]]).all()
+        names = ["cutpoint bad|ok", "cutpoint ok|good"]
+        assert (abs(found.estimate[names] - np.array(CUTS)) < 4 * found.standard_error[names]).all()
 
 
 def test_cutpoints_by_another_path(table):
@@ -75,6 +75,46 @@ def test_cutpoints_by_another_path(table):
     assert np.linalg.inv(np.array(hessian) / (4 * step**2)).diagonal() == pytest.approx(
         variances.to_numpy(), rel=1e-3
     )
+
+
+def test_absent_levels_move_no_name_of_a_cutpoint(table):
+    """The odds of an outcome up to a level are those of a logistic regression, absent or not.
+
+    Without covariates the cutpoints are log odds of shares, by hand: of levels 1 to 5 the middle
+    one is absent in one table, and an end in another.
+    """
+    levels = {"y": [1, 2, 3, 4, 5]}
+    counts = [(40, 60, 50, 30, 20), (40, 60, 0, 80, 20), (30, 70, 60, 40, 0), (0, 90, 60, 30, 20)]
+    x = np.resize([-1.0, 1.0], 200)  # says nothing: each level has as many of both
+    tables = [pd.DataFrame({"y": np.repeat(levels["y"], each), "x": x}) for each in counts]
+    fit = formula_fit("y ~ x", "ordinal", levels)
+    names = ["cutpoint 1|2", "cutpoint 2|3", "cutpoint 3|4", "cutpoint 4|5"]
+    for each, found in zip(counts, map(fit, tables), strict=True):
+        estimates, variances = found
+        assert list(estimates.index) == ["x", *names]
+        below = np.cumsum(each)[:-1] / 200
+        with np.errstate(divide="ignore"):
+            assert estimates[names].to_numpy() == pytest.approx(
+                np.log(below / (1 - below)), abs=1e-3
+            )
+            by_hand = np.where(below % 1, 1 / (200 * below * (1 - below)), np.nan)
+        assert variances[names].to_numpy() == pytest.approx(by_hand, rel=1e-2, nan_ok=True)
+    with pytest.warns(UserWarning, match="no estimate of cutpoint 4"):
+        found = analyse(tables[:3], fit)
+    assert list(found.estimate.index) == ["x", *names[:3]]
+    assert "no estimate of cutpoint 4|5 (infinite in 1 of 3 data sets): " in repr(found)
+    with pytest.warns(UserWarning, match="no estimate of cutpoint"):
+        assert list(analyse(tables, fit).estimate.index) == ["x", *names[1:3]]
+
+
+def test_cutpoints_of_undeclared_levels_are_named_by_those_that_occur(table):
+    numbers = table.assign(y=np.digitize(table["x"] + table["ols"], [-1, 0, 1]) * 2)
+    found, _ = formula_fit("y ~ x", "ordinal")(numbers)
+    assert list(found.index) == ["x", "cutpoint 0|2", "cutpoint 2|4", "cutpoint 4|6"]
+    found, _ = formula_fit("I(y + 1) ~ x", "ordinal")(numbers)
+    assert list(found.index) == ["x", "cutpoint 1|3", "cutpoint 3|5", "cutpoint 5|7"]
+    found, _ = formula_fit("logit ~ x", "ordinal")(numbers)
+    assert list(found.index) == ["x", "cutpoint no|yes"]
 
 
 def test_levels_come_from_the_release(table):

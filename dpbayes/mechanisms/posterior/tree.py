@@ -8,6 +8,7 @@ coordinates.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,16 @@ MOST_VALUES = 200_000_000  # values of one array held in memory: 1.6 GB
 _SAMPLE = ("chain", "draw")
 
 # Parameters in units of the linear predictor.
-_IN_UNITS = ("coefficient", "group_effect", "group_sd", "sigma", "shift", "gap")
+_IN_UNITS = ("coefficient", "group_effect", "group_sd", "sigma", "shift")
+# Parameters of bundled programs by which the sampler moves, in words of what they decide: trees,
+# releases and pages have cutpoints, shifts, sds and correlations instead, which follow from them.
+_OF_GROUPS = dict(
+    zip(COORDINATES, ("effects of groups", "group_sd", "group_correlation"), strict=True)
+)
+_INTERNAL = {
+    "ordinal": {"gap": "the distances between cutpoints", "first_cutpoint": "the cutpoints"},
+    "mixture": {"gap": "the distances between components"},
+}
 
 Axis = tuple[str, list[str]]  # name of the axis, and labels along it
 Values = dict[str, NDArray[Any]]
@@ -57,8 +67,8 @@ def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
         if column.family is not None:
             values |= in_own_units(values, column, label)
             axes |= _axes(column, label)
-            for name in COORDINATES:
-                values.pop(entry(name, label), None)
+        for name in internal(column, label):
+            values.pop(name, None)
     arrays = {}
     for name, array in values.items():
         along = axes.get(name, [])[: array.ndim - 2]
@@ -69,6 +79,15 @@ def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
         arrays[name] = xr.DataArray(array, coords, (*_SAMPLE, *(axis for axis, _ in along)))
     others = {name: draws[name].to_dataset() for name in draws.children if name != "posterior"}
     return xr.DataTree.from_dict({"posterior": xr.Dataset(arrays, attrs=before.attrs), **others})
+
+
+def internal(model: ColumnModel, label: str) -> dict[str, str]:
+    """Parameters that are the sampler's own, by name in the program, in words for readers."""
+    if model.family is None:
+        return {}
+    family = model.parts.get(label, model.family)
+    of_family = {} if family.program else _INTERNAL.get(family.file, {})
+    return {entry(name, label): text for name, text in {**_OF_GROUPS, **of_family}.items()}
 
 
 def in_own_units(values: Mapping[str, NDArray[Any]], model: ColumnModel, label: str) -> Values:
@@ -125,10 +144,11 @@ def _axes(model: ColumnModel, label: str) -> dict[str, list[Axis]]:
 
     groups = model.formula.groups
     levels = axis("level", model.outcome.levels[1:])
+    between = (f"{low}|{high}" for low, high in itertools.pairwise(model.outcome.levels))
     by_parameter = {
         "coefficient": [axis("covariate", model.formula.names), levels],
         "intercept": [levels],
-        "cutpoint": [axis("up_to", model.outcome.levels[:-1])],
+        "cutpoint": [axis("between", between)],
         "sigma_coefficient": [axis("scale_covariate", model.scale.names if model.scale else ())],
         "group_sd": [axis("group_term", (column.name for column in groups)), levels],
         "group_effect": [axis("group", (g for c in groups for g in _groups(c))), levels],

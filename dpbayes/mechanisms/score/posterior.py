@@ -15,6 +15,7 @@ from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
+from dpbayes.mechanisms.posterior.tree import internal
 from dpbayes.mechanisms.score.grouped import GroupSums
 from dpbayes.mechanisms.score.inference import EDGE, Belief, NoisySum, expected, unsure
 from dpbayes.mechanisms.score.simulated import Simulator
@@ -161,7 +162,7 @@ class ScoreChains:
 
 
 def prior_decides(simulator: Simulator, draws: xr.DataTree) -> tuple[str, ...]:
-    """Parameters of which the prior says about as much as the noisy sums, or more.
+    """Name the parameters of which the prior says about as much as the noisy sums, or more.
 
     The prior's variance is that of its normal approximation where the draws are, on the
     unconstrained scale. Group effects are left out: it is for their prior to say what they share.
@@ -170,5 +171,8 @@ def prior_decides(simulator: Simulator, draws: xr.DataTree) -> tuple[str, ...]:
     curvature = simulator.curvature(np.median(points, axis=0), simulator.directions)
     variances = points[:, simulator.fixed].var(axis=0)
     shares = variances / np.diag(np.linalg.inv(curvature))
+    words: dict[str, str] = {}
+    for column, label in simulator.model.predictors:
+        words |= internal(column, label)
     names = (simulator.names[k] for k in simulator.fixed[shares > BY_PRIOR])
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(words.get(name, name) for name in names))
