@@ -41,7 +41,8 @@ class ForecastWarning:
     Attributes:
         problem: the expected problem, which the release reports to its readers.
         remedy: advice for those who make the release.
-        against: it counts where a plan compares mechanisms: others are not known to share it.
+        against: it counts where a plan compares mechanisms: their figures do not have it, and
+            others are not known to share it.
     """
 
     problem: str
@@ -280,4 +281,6 @@ def of_posterior(
         f"About {needed:,} records per parameter are needed{budget}, {needed * parameters:,} in "
         "all. "
     )
-    return Forecast(facts, (ForecastWarning(problem, requirement + remedy),))
+    # The figures of a plan have how few records count, but not where the clamp puts a posterior.
+    against = per_parameter < anchor
+    return Forecast(facts, (ForecastWarning(problem, requirement + remedy, against),))

@@ -12,6 +12,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.marginals.structure import computed_by
 from dpbayes.pages.page import BookEntry, Section, per_cent, plain, to_spread
 from dpbayes.schema import Column, Schema
 
@@ -49,7 +50,12 @@ def code_book(schema: Schema, data_sets: Sequence[pd.DataFrame]) -> Section:
         )
     declared = Schema({name: schema[name] for name in names})
     typed = [declared.validate(each, show_values=True) for each in data_sets]
-    entries = [_entry(schema[name], [each[name] for each in typed]) for name in names]
+    sources = {name: f"computed from {named}" for name, named in computed(schema).items()}
+    sources |= {name: "public, unchanged" for name in names if schema[name].public}
+    entries = [
+        _entry(schema[name], [each[name] for each in typed], sources.get(name, "synthetic"))
+        for name in names
+    ]
     text = "Shares, quartiles and pictures are those of the synthetic rows"
     if len(data_sets) > 1:
         text += (
@@ -59,7 +65,20 @@ def code_book(schema: Schema, data_sets: Sequence[pd.DataFrame]) -> Section:
     return Section("Code book", [f"{text}."], book=entries)
 
 
-def _entry(column: Column, each: Sequence[pd.Series]) -> BookEntry:
+def computed(schema: Schema) -> dict[str, str]:
+    """Name the columns from which a rule of the schema computes a column, for each of these.
+
+    Columns that all rows of a unit share are left out: in some rows others are computed from them.
+    """
+    shared = () if schema.unit is None else schema.homes.shared
+    return {
+        name: ", ".join(other for other in schema.columns if other in part.names)
+        for name, part in computed_by(schema).items()
+        if name not in shared
+    }
+
+
+def _entry(column: Column, each: Sequence[pd.Series], source: str) -> BookEntry:
     values = pd.concat(each) if len(each) > 1 else each[0]
     kind = TYPES[column.type] + ("" if column.unit is None else f", {column.unit}")
     missing = "never"
@@ -73,7 +92,7 @@ def _entry(column: Column, each: Sequence[pd.Series]) -> BookEntry:
             ("Type", kind),
             ("Values", _range(column)),
             ("Missing", missing),
-            ("Source", "public, unchanged" if column.public else "synthetic"),
+            ("Source", source),
         ],
     )
     present = values.dropna()

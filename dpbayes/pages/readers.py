@@ -16,7 +16,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.inference.coverage import told_apart
 from dpbayes.mechanisms.base import PLENTY
 from dpbayes.pages.analysis import analysis
-from dpbayes.pages.codebook import code_book
+from dpbayes.pages.codebook import code_book, computed
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Link, Page, PageTable, Section
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE, check_confidential
@@ -108,7 +108,7 @@ def public_page(
     """
     statement = statement_of(out)
     sets = _several(out, schema, statement)
-    title, byline, what = TITLE, [], []
+    title, byline, what, sources = TITLE, [], [], dict[str, str]()
     sections = [guarantee(statement)]
     if schema is not None:
         title = schema.title or TITLE
@@ -116,6 +116,7 @@ def public_page(
         what = [f"One row is {schema.unit_of_record}."] if schema.unit_of_record else []
         if not schema.guesses:
             sections.append(code_book(schema, sets))
+            sources = computed(schema)
     if date is not None:
         byline.append(f"{date:%Y-%m-%d}")
     path = out / RELEASE / STATEMENT
@@ -124,7 +125,7 @@ def public_page(
             title,
             numbers(statement),
             [
-                _what(statement, what, sets),
+                _what(statement, what, sets, sources),
                 *sections,
                 analysis(statement, sets, schema),
                 *_parameters(out, statement),
@@ -138,8 +139,17 @@ def public_page(
 
 
 def _what(
-    statement: Mapping[str, Any], unit: list[str], data_sets: Sequence[pd.DataFrame]
+    statement: Mapping[str, Any],
+    unit: list[str],
+    data_sets: Sequence[pd.DataFrame],
+    sources: Mapping[str, str],
 ) -> Section:
+    """Section on what a row is, and where its values come from.
+
+    Args:
+        unit: sentence on what a row is; or none.
+        sources: of each column that a rule computes, the columns from which it does.
+    """
     m, made = int(statement["datasets"]), statement.get("settings", {}).get("synthesised", [])
     sets = "one data set" if m == 1 else f"{m} data sets"
     home = unit_of(statement.get("settings", {}))
@@ -160,6 +170,10 @@ def _what(
             f"Of {len(counted)} pairs of columns a table was counted. Relations between other "
             "columns are kept only as far as they follow from these."
         )
+        text += [
+            f"Column {name!r} has no table: a rule of the schema computes it from {named}."
+            for name, named in sources.items()
+        ]
     survey = statement.get("settings", {}).get("survey")
     if survey:
         text.append(

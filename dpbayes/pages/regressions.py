@@ -127,6 +127,11 @@ class Compared:
         return _coefficients(self.names, self.ours, self.theirs)
 
     @property
+    def judged(self) -> list[str]:
+        """Names of the coefficients that are judged: the intercept follows from the others."""
+        return [name for name in self.names if name != "Intercept"] or self.names
+
+    @property
     def outcomes(self) -> list[Comparison]:
         """Comparison of each coefficient, and of the spread between groups."""
         there = self.only(self.finite)
@@ -135,7 +140,7 @@ class Compared:
             for name, value, error, synthetic in zip(
                 there.names, *there.ours, there.theirs[0], strict=True
             )
-            if name != "Intercept" or len(self.names) == 1  # it follows from the others
+            if name in self.judged
         ]
         outcomes = []
         for what, name, value, error, synthetic in named:
@@ -316,8 +321,8 @@ def section(
         estimates, errors = np.mean([of.theirs for of in fits], axis=0)
         table = _coefficients(first.names, first.ours, (estimates, errors))
         apart = np.abs(estimates - first.ours[0]) > ERRORS * first.ours[1]
-        if apart.any():
-            missed.append(f"{first.formula}: {', '.join(table.loc[apart, 'coefficient'])}")
+        if names := [name for name in table.loc[apart, "coefficient"] if name in first.judged]:
+            missed.append(f"{first.formula}: {', '.join(names)}")
         combined = _errors_of_readers(fits, statement or {})
         if combined is not None:
             table.insert(5, "se, readers", combined)
@@ -364,7 +369,10 @@ def section(
             f"{LONG:g} times the records': {'; '.join(wide)}."
         )
     if missed:
-        texts.append(f"More than {ERRORS:g} standard errors apart: {'; '.join(missed)}.")
+        texts.append(
+            f"More than {ERRORS:g} standard errors apart, intercepts beside other coefficients "
+            f"left out: {'; '.join(missed)}."
+        )
     return Section("Regressions", texts, pictures=pictures, tables=tables)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ MOST_OF_A_KIND = 4  # columns, pairs, correlations and coefficients that the ver
 FEWEST, MOST = 10, 40  # pairs in a table of the worst: those that are lost
 KINDS = {
     "column": "columns",
+    "missing": "shares of missing values",
     "mean": "means",
     "pair": "pairs of columns",
     "correlation": "correlations",
@@ -40,18 +42,20 @@ class Comparison:
         kind: a key of ``KINDS``.
         name: the column, the pair or the coefficient.
         distances: largest differences of ECDFs or total variations, of relations between rows of a
-            record the mean over data sets alone; with their sign, differences
-            of correlations, of means in standard deviations of the records, or of coefficients in
-            standard errors; of groups, how far the correlation of their means is below 1; shape
-            (data sets,).
+            record the mean over data sets alone; with their sign, differences of correlations, of
+            shares of missing values, of means in standard deviations of the records, or of
+            coefficients in standard errors; of groups, how far the correlation of their means is
+            below 1; shape (data sets,).
         chance: mean distance of another sample of the population from the records, for a column,
-            a pair, or rows of a record; standard error of the difference, for a correlation or a
-            mean; of groups the largest distance that holds.
+            a pair, or rows of a record; standard error of the difference, for a correlation, a
+            share of missing values or a mean; of groups the largest distance that holds.
         lost: text on the distances, if they are too large.
         value: the records' correlation.
     """
 
-    kind: Literal["column", "mean", "pair", "correlation", "coefficient", "group", "between"]
+    kind: Literal[
+        "column", "missing", "mean", "pair", "correlation", "coefficient", "group", "between"
+    ]
     name: str
     distances: tuple[float, ...]
     chance: float = 0.0
@@ -70,7 +74,8 @@ class Comparison:
             return self.distance / ERRORS
         if self.kind == "group":
             return self.distance / self.chance
-        allowed = ERRORS if self.kind in ("correlation", "mean") else BY_CHANCE
+        by_error = self.kind in ("correlation", "missing", "mean")
+        allowed = ERRORS if by_error else BY_CHANCE
         return self.distance / max(NEAR, allowed * self.chance)
 
     @property
@@ -119,7 +124,7 @@ def chance_of_shares(shares: Floats, n: float, synthetic: float) -> float:
 
 
 def of_column(name: str, measures: Mapping[str, Any], n: float, synthetic: int) -> list[Comparison]:
-    """Compare a column, by the measures of ``utility``; none if it has no values.
+    """Compare the values of a column, if it has any, and its share of missing values.
 
     Args:
         name: name of the column.
@@ -128,6 +133,12 @@ def of_column(name: str, measures: Mapping[str, Any], n: float, synthetic: int) 
     """
     ours, theirs = measures["original"], measures["synthetic"]
     counts = n * (1 - ours.get("missing", 0)), synthetic * (1 - theirs.get("missing", 0))
+    outcomes = []
+    if "missing" in ours and "missing" in theirs:
+        blank, apart = float(ours["missing"]), float(theirs["missing"] - ours["missing"])
+        error = math.sqrt(blank * (1 - blank) * (1 / n + 1 / synthetic))
+        lost = _lost_missing(name, blank)
+        outcomes.append(Comparison("missing", name, (apart,), error, lost))
     if "total_variation" in measures:
         shares = [share for key, share in ours.items() if key.startswith("share of ")]
         distance, chance = measures["total_variation"], chance_of_shares(np.array(shares), *counts)
@@ -136,8 +147,21 @@ def of_column(name: str, measures: Mapping[str, Any], n: float, synthetic: int) 
         distance, chance = measures["max_ecdf"], chance_of_ecdf(*counts)
         what = f"Column `{name}`, largest difference of ECDFs"
     else:
-        return []
-    return [Comparison("column", name, (distance,), chance, lost_distance(what, chance))]
+        return outcomes
+    lost = lost_distance(what, chance)
+    return [Comparison("column", name, (distance,), chance, lost), *outcomes]
+
+
+def _lost_missing(name: str, blank: float) -> Callable[[Sequence[float]], str]:
+    """Text of a lost share of missing values, given its difference in each data set."""
+
+    def text(apart: Sequence[float]) -> str:
+        low, high = min(apart), max(apart)
+        spread = f" ({blank + low:.1%} to {blank + high:.1%})" if len(apart) > 1 else ""
+        mean = blank + np.mean(apart)
+        return f"Missing values of `{name}`: {mean:.1%}{spread} in place of {blank:.1%}"
+
+    return text
 
 
 def verdict(outcomes: Sequence[Comparison]) -> Section:
@@ -149,10 +173,11 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
             held.append(f"{sum(e <= 1 for e in excess):,} of {len(excess):,} {words}")
     allowed = (
         f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
-        f"same size; a correlation up to {NEAR}, and a mean up to {NEAR} standard deviations, or "
-        f"up to {ERRORS:g} standard errors of the difference to such a sample; a coefficient "
-        f"within {ERRORS:g} standard errors of the records'. The worst is what exceeds this by the "
-        "largest factor."
+        f"same size; a correlation or a share of missing values up to {NEAR}, and a mean up to "
+        f"{NEAR} standard deviations, or up to {ERRORS:g} standard errors of the difference to "
+        f"such a sample; a coefficient within {ERRORS:g} standard errors of the records' "
+        "(intercepts are not counted where there are others: they follow from these). The worst is "
+        "what exceeds this by the largest factor."
     )
     if any(outcome.kind == "group" for outcome in outcomes):
         allowed += (

@@ -72,8 +72,9 @@ class Plan:
     def posterior(self, total: float) -> str | None:
         """Recommend a mechanism that draws from the model's posterior, for a total ε.
 
-        It has the fewest warnings and, among equals, draws nearest to the fit. None if there is no
-        such mechanism.
+        Its figures hold and, among such mechanisms, it draws nearest to the fit: it has the fewest
+        warnings of what the figures leave out (``ForecastWarning.against``), and then the smallest
+        distance. None if there is no such mechanism.
         """
         ranks = {
             name: (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer, require_synthesizers
 
 WARNING = "warning: "
+NUMBERS = 1, 10**9  # of records, between which warnings that depend on the number differ
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ class Job:
         from dpbayes.publication.gate import bill_of, release_into, report_into
 
         table = self._validated(records)
-        for text in self._warnings(len(table)):
+        known = self._warnings(len(table))
+        for text in known:
             say(WARNING + text)
         with held(self.out) as output:
             chosen = self._chosen(table, output, say)
@@ -173,7 +176,7 @@ class Job:
                 terms = replace(terms, datasets=fit.datasets_of(self.datasets, self.rows))
                 release = release_into(output, fit, terms, bill, say)
             if self.candidates[0].schema.rows.share:  # a noisy number has now been paid for
-                for text in fit.outlook.at_delta(self.claim.delta, fit.task.rows).warnings:
+                for text in self._warnings_at(fit, known):
                     say(WARNING + text)
             # Before the report: the release exists, so that nothing can be resumed any more.
             output.forget_choices()
@@ -197,11 +200,29 @@ class Job:
         schema = self.candidates[0].schema
         if schema.rows.share:  # a noisy number is not drawn yet, but its noise is known
             sd = self.candidates[0].rows_sd
-            return () if sd < NOISE_IN_ROWS else (str(noisy_rows(sd, schema.counted)),)
-        n = records if schema.rows.public else schema.rows.number or 0
-        delta = self.claim.delta
-        outlooks = [candidate.outlook(n).at_delta(delta, n) for candidate in self.candidates]
+            noisy = () if sd < NOISE_IN_ROWS else (str(noisy_rows(sd, schema.counted)),)
+            # What is said of hardly any records and of very many is said of any number.
+            few, many = (self._outlook_warnings(number) for number in NUMBERS)
+            return (*noisy, *(text for text in few if text in many))
+        return self._outlook_warnings(records if schema.rows.public else schema.rows.number or 0)
+
+    def _outlook_warnings(self, n: int) -> tuple[str, ...]:
+        """Warnings of all candidates, of n records."""
+        outlooks = [each.outlook(n).at_delta(self.claim.delta, n) for each in self.candidates]
         return tuple(dict.fromkeys(text for outlook in outlooks for text in outlook.warnings))
+
+    def _warnings_at(self, fit: Fit[Any], known: Collection[str]) -> list[str]:
+        """Warnings that a noisy number of rows adds to those that were given before it was drawn.
+
+        Args:
+            known: warnings that were given, without that number.
+        """
+        schema, sd, rows = self.candidates[0].schema, fit.task.rows_sd, fit.task.rows
+        said = {*known}
+        if str(noisy_rows(sd, schema.counted)) in said:
+            said.add(str(noisy_rows(sd, schema.counted, f"the {rows:,} records")))
+        outlook = fit.outlook.at_delta(self.claim.delta, rows)
+        return [text for text in outlook.warnings if text not in said]
 
     def _having_chosen(self, candidate: Synthesizer[Any]) -> Synthesizer[Any]:
         """Candidate whose guarantee includes the cost of the choice."""

@@ -12,7 +12,7 @@ from dpbayes.formula.formula import without_groups
 from dpbayes.inference.combining import combine
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages.comparison import PageTopic, sections
-from dpbayes.pages.regressions import Spread, compared, released, section, to_compare
+from dpbayes.pages.regressions import Compared, Spread, compared, released, section, to_compare
 from dpbayes.report.whole import Whole
 
 SCHOOLS = [f"s{k:02}" for k in range(40)]
@@ -132,6 +132,19 @@ def test_lost_groups_and_slopes_are_said():
     same = compared(Whole.of(SCHEMA, whole.records, whole.records), "score ~ hours + (1 | school)")
     assert [outcome.excess for outcome in same.outcomes] == pytest.approx([0, 0, 0])
     assert section([{"score": same}]).tables[1].rows[2][2] == pytest.approx(1)
+
+
+def test_the_verdict_and_the_section_count_the_same_coefficients():
+    """An intercept follows from the other coefficients: neither counts it, unless it is alone."""
+    ours, theirs = (np.array([values, [1.0, 1.0, 1.0]]) for values in ([0, 0, 0], [9, 0, 5]))
+    slopes = Compared("y ~ a + b", "ols", ["Intercept", "a", "b"], ours, theirs, {}, "y")
+    lost = [outcome.name for outcome in slopes.outcomes if outcome.excess > 1]
+    assert lost == ["b in y ~ a + b"]
+    said = "More than 2 standard errors apart, intercepts beside other coefficients left out: "
+    assert section([{"y": slopes}]).text[-1] == f"{said}y ~ a + b: b."
+    alone = Compared("y ~ 1", "ols", ["Intercept"], ours[:, :1], theirs[:, :1], {}, "y")
+    assert len(alone.outcomes) == 1
+    assert section([{"y": alone}]).text[-1] == f"{said}y ~ 1: Intercept."
 
 
 def test_what_cannot_be_fitted_is_refused():

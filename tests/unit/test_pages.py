@@ -34,6 +34,7 @@ from dpbayes.pages.verdict import (
     chance_of_ecdf,
     chance_of_shares,
     lost_distance,
+    of_column,
     over_data_sets,
     verdict,
     worst_correlations,
@@ -93,6 +94,23 @@ def test_readers_see_which_levels_are_told_apart(out, tmp_path):
     path.write_text(json.dumps(statement | {"settings": {"told_apart": {"site": 3}}}))
     with pytest.raises(DataError, match="was edited"):
         public_page(folder)
+
+
+def test_readers_see_what_a_rule_computes(tmp_path):
+    """The code book said that a sum was synthetic, and the tables left it out without a reason."""
+    item = {"type": "count", "upper": 2}
+    names = [f"item{k}" for k in range(8)]
+    columns = {**dict.fromkeys(names, item), "total": {"type": "count", "upper": 16}}
+    tree = {"rules": [f"total == {' + '.join(names)}"], "rows": "public", "columns": columns}
+    schema = dpb.Schema.from_dict(tree)
+    records = pd.DataFrame(np.random.default_rng(1).integers(0, 3, (300, 8)), columns=names)
+    records["total"] = records.sum(axis=1)
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(1.0))
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=1).run(records, lambda _: None)
+    text = " ".join(Read(public_page(tmp_path / "out", schema)).text)
+    assert f"computed from {', '.join(names)}" in text
+    assert f"Column 'total' has no table: a rule of the schema computes it from {names[0]}," in text
+    assert "computes it" not in " ".join(Read(public_page(tmp_path / "out")).text)
 
 
 class Read(HTMLParser):
@@ -181,8 +199,8 @@ def test_what_the_confidential_page_shows(out):
     places = [text.rindex(title) for title in titles]
     assert places == sorted(places)
     assert re.search(
-        r"Held: \d of 4 columns, \d of 3 means, \d of 6 pairs of columns, \d of 3 correlations, "
-        r"\d of 1 coefficients\.",
+        r"Held: \d of 4 columns, \d of 1 shares of missing values, \d of 3 means, \d of 6 pairs of "
+        r"columns, \d of 3 correlations, \d of 1 coefficients\.",
         text,
     )
     assert "All are means of the 3 data sets;" in text
@@ -209,7 +227,7 @@ def test_regressions_that_the_release_keeps_are_compared_unasked(out, tmp_path):
 
 def test_files_that_the_release_left_have_a_verdict_on_columns(out):
     text = " ".join(Read(confidential_page(out)).text)
-    assert re.search(r"Held: \d of 4 columns\.", text)
+    assert re.search(r"Held: \d of 4 columns, \d of 1 shares of missing values\.", text)
 
 
 @pytest.mark.parametrize(
@@ -675,6 +693,23 @@ def test_the_verdict_ranks_what_is_lost():
         ["r", 0.5, 0.41, 0.03], ["q", 0.5, 0.54, 0.02],
     ]  # fmt: skip
     assert verdict(comparisons[:1]).text[-1] == "Nothing is lost by these measures."
+
+
+def test_the_verdict_judges_shares_of_missing_values():
+    """A sum was missing where any term was: 16 % in place of 11 %, and nothing said so."""
+
+    def share(records, synthetic):
+        ours, theirs = ({"mean": 1.0, "missing": share} for share in (records, synthetic))
+        measures = {"max_ecdf": 0.01, "original": ours, "synthetic": theirs}
+        return of_column("total", measures, 5914, 5914)
+
+    lost = verdict(over_data_sets([share(0.108, 0.158), share(0.108, 0.164)]))
+    assert lost.text[0] == "Held: 1 of 1 columns, 0 of 1 shares of missing values."
+    assert lost.points == ["Missing values of `total`: 16.1% (15.8% to 16.4%) in place of 10.8%"]
+    held = verdict(share(0.108, 0.12))
+    assert held.text[0] == "Held: 1 of 1 columns, 1 of 1 shares of missing values."
+    no_values = {"original": {"missing": 1.0}, "synthetic": {"missing": 1.0}}
+    assert [outcome.excess for outcome in of_column("empty", no_values, 100, 100)] == [0.0]
 
 
 def test_the_verdict_is_on_the_mean_of_the_data_sets():

@@ -482,6 +482,20 @@ def test_a_forecast_tells_what_noise_hides():
     assert not told(schema(), Panels(20), 200_000)
 
 
+def test_a_kept_coefficient_on_the_wave_before_is_warned_of():
+    """It was 4 and 15 % too small; a regression without the wave before has no such warning."""
+
+    def told(*keep):
+        notes = dpb.Synthesizer(schema(keep=list(keep)), Panels(1)).outlook(20_000).notes
+        return [text for text in notes if "drawn towards 0" in text]
+
+    chained = "wage ~ before.wage + sex"
+    (text,) = told("wage ~ sex", chained)
+    assert text.startswith(f"keep '{chained}': coefficients on the wave before")
+    assert not told("wage ~ sex")
+    assert not told()
+
+
 def test_a_release_tells_which_levels_are_told_apart_and_counts_persons():
     """Of 40 regions most are put together; the noise is that of a number of persons."""
     regions = [f"region {k}" for k in range(40)]

@@ -9,6 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import DpbayesError, GuaranteeError
 from dpbayes.demo.earnings import earnings
+from dpbayes.mechanisms.forecast import COUNTED, DISTANCE
 from dpbayes.planning.made_up import invented
 from dpbayes.planning.made_up_panels import invented_panel
 from dpbayes.planning.plan import make_plan
@@ -345,3 +346,37 @@ def test_persons_who_cannot_be_made_up():
     schema = dpb.Schema.from_dict({**WAVES, "panel": wrong})
     with pytest.raises(dpb.SchemaError, match="no second wave of a person was found"):
         invented_panel(schema, 50, np.random.default_rng(1))
+
+
+def test_the_model_is_drawn_by_what_is_better_in_both_figures():
+    """Warnings of what the figures have do not decide: two of hidden groups outvoted one before."""
+    levels = {"school": 41, "class": 66}
+    public = {
+        name: {"type": "categorical", "levels": [f"{name} {k}" for k in range(n)], "public": True}
+        for name, n in levels.items()
+    }
+    sex = {"type": "binary", "levels": ["f", "m"], "public": True}
+    like = {"type": "ordinal", "levels": list(range(1, 13))}
+    schema = dpb.Schema.from_dict({"columns": {**public, "sex": sex, "like": like}})
+    model = dpb.Regression("like ~ sex + (1 | school) + (1 | class)", "ordinal")
+    plan = make_plan(schema, 1383, totals=(0.5, 1.0), runs=1, model=model)
+    for k, total in enumerate((0.5, 1.0)):
+        score, anchored = (plan.expected[name][k].outlook for name in ("score", "anchored"))
+        assert sum("hides single groups" in text for text in score.warnings) == 2
+        assert score.facts[COUNTED] > anchored.facts[COUNTED]
+        assert score.facts[DISTANCE] < anchored.facts[DISTANCE]
+        assert plan.posterior(total) == "score"
+
+
+def test_figures_of_score_have_the_noise_of_single_groups():
+    """Of small groups less is known than of slopes: records count for less than without groups."""
+    columns = {
+        "y": {"type": "binary", "levels": ["no", "yes"]},
+        "g": {"type": "categorical", "levels": [f"g{k}" for k in range(60)], "public": True},
+    }
+    schema = dpb.Schema.from_dict({"columns": columns})
+    model = dpb.Regression("y ~ 1 + (1 | g)", "bernoulli")
+    few, many = (dpb.Synthesizer(schema, dpb.Score(0.5), model).outlook(n) for n in (1200, 60_000))
+    assert any("hides single groups" in text for text in few.warnings)
+    assert few.facts["α"] < 0.2
+    assert many.facts["α"] > 0.5

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dpbayes.core.errors import listed
+from dpbayes.formula.text import quoted
+from dpbayes.mechanisms.forecast import MOST_NAMES, Forecast, ForecastWarning
 from dpbayes.mechanisms.households.mechanism import Households
+from dpbayes.schema import Schema
 from dpbayes.schema.panels import Panel
 from dpbayes.schema.units import Unit
+from dpbayes.stan.model import Model
 
 CHAINED = (
     "Of what ties the waves of a person together, tables have each column beside the same column "
@@ -21,6 +26,13 @@ STEADY = (
     "Name what never changes in `columns` of [panel], and what only grows in its rules: "
     "`age >= before.age`."
 )
+DRAWN_TO_0 = (
+    "keep {named}: coefficients on the wave before are drawn towards 0. That on the outcome's own "
+    "value before came out 4 % too small for simulated wages, where 9 of 10 intervals covered, and "
+    "15 % for test scores of 11,598 children, where the interval missed it, as did that of the "
+    "year, which took up the difference (5 and 11 standard errors of the records, ε = 1)."
+)
+TRY_IT = "Try it beforehand on earlier records (`plan`), or take more ε."
 
 
 @dataclass(frozen=True)
@@ -54,3 +66,12 @@ class Panels(Households):
     steady: ClassVar[str] = STEADY
     name: ClassVar[str] = "panels"
     summary: ClassVar[str] = "persons with several waves, from noisy tables; strict ε-DP by person"
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
+        forecast, layout = super().outlook(schema, rows, model), self.layout(schema)
+        later = 1  # the place of waves after the first, of which alone there is a wave before
+        chained = [text for text in layout.keep if layout.kept_by(text)[0] == (later,)]
+        if not chained:
+            return forecast
+        problem = DRAWN_TO_0.format(named=listed(map(quoted, chained), MOST_NAMES))
+        return replace(forecast, cautions=(*forecast.cautions, ForecastWarning(problem, TRY_IT)))

@@ -48,6 +48,10 @@ from dpbayes.stan.model import Model
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 STRONG = " Strong relations of columns with many values can lose half."
+# Of 5,914 respondents with 11 columns, one with 62 bins lost 10 to 35 % of correlations of .5 to
+# .77 with eight that have up to 4 levels, which mostly kept those between them (ε = 1, δ = 1e-6).
+# Of three to six columns one with many bins lost 1 to 6 % in the mean (6,000 simulated records).
+STRONG_OF_ONE = " Strong relations of a column with many values can lose a third."
 CHOSEN = " Of pairs that have no table relations may be lost at any strength."
 FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
@@ -380,8 +384,9 @@ def _unreliable(axes: Sequence[Axis], parts: BudgetParts, faintest: float) -> st
 
 def besides(axes: Sequence[Axis], parts: BudgetParts) -> str:
     """Say what else relations lose; empty if nothing."""
-    many_values = sum(axis.size > parts.most for axis in axes) > 1
-    return f"{STRONG if many_values else ''}{CHOSEN if parts.scores else ''}"
+    many_values = sum(axis.size > parts.most for axis in axes)
+    of_one = STRONG_OF_ONE if many_values and parts.scores else ""
+    return f"{STRONG if many_values > 1 else of_one}{CHOSEN if parts.scores else ''}"
 
 
 def _correlation(value: float) -> str:

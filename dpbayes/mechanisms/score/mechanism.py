@@ -161,10 +161,14 @@ class Score(NoisyMechanism[FittedScore]):
         # A sum of scores has variance ``rows`` under the model. Noise added to it loses as much
         # information as a smaller number of records would.
         noise = rounds.sd(rounds.sums[-1]) * rounds.length(rounds.sums[-1])
-        alpha = 1 / (1 + noise**2 / rows)
+        longer = math.sqrt(1 + noise**2 / rows)
+        # Effects of single groups have noise of their own: what counts is the mean over all.
+        lost = d * longer**2 + sum(
+            count * width * _longer_by_group(rounds, count, width) ** 2 for count, width in groups
+        )
+        alpha = model.parameters / lost
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if information >= LOST:
-            longer = 1 / math.sqrt(alpha)
             warnings = (*_of_intervals(rounds, longer), *_of_groups(rounds, longer))
             return Forecast(facts, (*warnings, *_of_slopes(model)))
         needed = math.ceil(rows * LOST / information)
@@ -191,7 +195,14 @@ def _of_intervals(rounds: Rounds, longer: float) -> Iterator[ForecastWarning]:
             f"Noise makes intervals of the parameters about {longer:.2g} times as long as the "
             "records' own, and what is clipped makes them longer still.",
             f"Take fewer terms{', a `delta`' * (rounds.rho is None)} or more ε.",
+            against=False,  # it is in the figures of a plan
         )
+
+
+def _longer_by_group(rounds: Rounds, groups: int, width: int) -> float:
+    """How many times as long noise makes intervals of the effects of one of these groups."""
+    noise = rounds.sd(rounds.by_group, width) * rounds.length_by_group(groups, width)
+    return math.sqrt(1 + noise**2 * groups / rounds.rows)
 
 
 def _of_groups(rounds: Rounds, of_slopes: float) -> Iterator[ForecastWarning]:
@@ -202,14 +213,13 @@ def _of_groups(rounds: Rounds, of_slopes: float) -> Iterator[ForecastWarning]:
     """
     hold = " Slopes and the sd between groups hold." if of_slopes <= HIDDEN else ""
     for groups, width in rounds.groups:
-        rows = rounds.rows / groups
-        noise = rounds.sd(rounds.by_group, width) * rounds.length_by_group(groups, width)
-        longer = math.sqrt(1 + noise**2 / rows)  # relative to the records', as above
-        if longer > HIDDEN:
+        if _longer_by_group(rounds, groups, width) > HIDDEN:
+            rows = rounds.rows / groups
             yield ForecastWarning(
                 f"Noise hides single groups: of {groups:,} groups with about {rows:,.0f} rows each "
                 f"readers learn how far they differ, but hardly which ones are high or low.{hold}",
-                "If single groups matter most, take anchored, larger groups or more ε.",
+                "If single groups matter most, take larger groups or more ε.",
+                against=False,  # it is in the figures of a plan
             )
 
 
