@@ -49,7 +49,8 @@ class RunningCommand:
         terminal, end = pty.openpty()
         environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", *words],
+            # -P: no module is taken from the current folder, which has the records.
+            [sys.executable, "-P", "-m", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=end,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dpbayes.app.planner import model_of, whole
+from dpbayes.app.planner import model_of, number_of, whole
 from dpbayes.app.project import FAMILY, PROGRAM, Project
-from dpbayes.mechanisms import MECHANISMS
+from dpbayes.core.files import read_text
+from dpbayes.mechanisms import Mechanism, get_kind
 from dpbayes.schema import Schema
-from dpbayes.stan.model import ModelChoice
 from dpbayes.synthesis.usual import usual
 
 USUAL = "mechanism.datasets_of(None, len(records) * len(schema.columns))"
@@ -42,36 +42,36 @@ def _before(project: Project) -> str:
     options = dict(word.removeprefix("--").split("=", 1) for word in project.reading)
     names = {"input-format": "file_format"}
     reading = "".join(f", {names.get(k, k)}={v!r}" for k, v in options.items())
-    schema = project.schema.read_text(encoding="utf-8").rstrip()
-    quotes = "'''" if '"""' in schema else '"""'
+    lines = read_text(project.schema).rstrip().split("\n")
+    schema = "".join(f"    {line!r},\n" for line in lines)  # no text of it is code
     return (
         "import tomllib\n\nimport dpbayes as dpb\n\n"
-        f"schema = dpb.Schema.from_dict(tomllib.loads(r{quotes}\n{schema}\n{quotes}))\n"
+        f"schema = dpb.Schema.from_dict(tomllib.loads('\\n'.join([\n{schema}])))\n"
         f"records = dpb.read_records({project.data!r}, schema{reading})  # confidential"
     )
 
 
 def _fit(project: Project) -> str:
     """Code that states the guarantee, and fits."""
-    chosen = project.choices
-    kind = MECHANISMS[chosen.mechanism or usual(*_task(project))]
+    chosen, kind = project.choices, _kind(project)
     names = [repr(text) for text in (chosen.program, chosen.formula, chosen.constants) if text]
     model = {
         FAMILY: f"dpb.Regression({chosen.formula!r}, {chosen.family!r})",
         PROGRAM: f"dpb.Program({', '.join(names)})",
     }.get(chosen.model, "None")
-    settings = [f"epsilon={chosen.epsilon}"]
-    if chosen.delta and kind.takes("delta"):
-        settings.append(f"delta={chosen.delta}")
+    epsilon, delta = number_of(chosen.epsilon, "ε"), number_of(chosen.delta, "δ")
+    settings = [f"epsilon={epsilon!r}"]
+    if delta is not None and kind.takes("delta"):
+        settings.append(f"delta={delta!r}")
     if chosen.words_of_kept():
         settings.append(f"keep={chosen.kept!r}")
-    delta = "" if kind.takes("delta") or not chosen.delta else f", delta={chosen.delta}"
+    at_delta = "" if kind.takes("delta") or delta is None else f", delta={delta!r}"
     return (
         f"model = {model}\n"
         f"mechanism = dpb.{kind.__name__}({', '.join(settings)})\n"
         "synthesizer = dpb.Synthesizer(schema, mechanism, model)\n"
         f"datasets = {whole(chosen.datasets, 'data sets') or USUAL}\n"
-        f"synthesizer = dpb.for_total(synthesizer, {chosen.epsilon}, datasets{delta})\n"
+        f"synthesizer = dpb.for_total(synthesizer, {epsilon!r}, datasets{at_delta})\n"
         "print(synthesizer.guarantee())  # known before any record is used\n"
         "fit = synthesizer.fit(records)  # confidential, except fit.guarantee"
     )
@@ -79,9 +79,8 @@ def _fit(project: Project) -> str:
 
 def _publish(project: Project) -> str:
     """Code that pays, draws and writes the release."""
-    chosen = project.choices
-    kind = MECHANISMS[chosen.mechanism or usual(*_task(project))]
-    more = "" if kind.takes("delta") or not chosen.delta else f", delta={chosen.delta}"
+    chosen, delta = project.choices, number_of(project.choices.delta, "δ")
+    more = "" if _kind(project).takes("delta") or delta is None else f", delta={delta!r}"
     if chosen.ledger:
         more += f", ledger=dpb.Ledger({chosen.ledger!r}), dataset={chosen.account!r}"
         more += f", note={chosen.note!r}" if chosen.note else ""
@@ -93,9 +92,10 @@ def _publish(project: Project) -> str:
     )
 
 
-def _task(project: Project) -> tuple[Schema, ModelChoice | None]:
-    """The schema, and the model that is chosen."""
-    return Schema.from_toml(project.schema), model_of(project.choices, project.schema)
+def _kind(project: Project) -> type[Mechanism[Any]]:
+    """Class of the mechanism that is chosen, or usual for the schema and the model."""
+    chosen, schema = project.choices, Schema.from_toml(project.schema)
+    return get_kind(chosen.mechanism or usual(schema, model_of(chosen, project.schema)), {})
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -5,22 +5,24 @@ The page runs these commands and shows them, so that what it did can be typed ag
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from dpbayes.core.errors import OutputError
+from dpbayes.core.errors import DataError, OutputError
 from dpbayes.core.files import read_text, refuse_in_release, write_whole
 from dpbayes.pages.readers import PAGE
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
-from dpbayes.publication.url import redact
 from dpbayes.records.formats.source import is_address
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 MOST_TYPED = 2000  # characters of one choice
+_PASSWORD = re.compile(r"://[^/]*:[^@]*@|[?&](pass\w*|pwd)=", re.IGNORECASE)
 TABLE, FAMILY, PROGRAM = MODELS = ("table", "family", "program")
 
 
@@ -57,21 +59,42 @@ class ProjectSettings:
 
     @classmethod
     def read(cls, path: Path) -> ProjectSettings:
-        """Read the choices of an earlier session; the usual ones if there is no readable file."""
+        """Read the choices of an earlier session; the usual ones if there was none.
+
+        Raises:
+            DataError: the file is damaged. The usual choices in its place would release without
+                the ledger that was chosen.
+        """
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            stored = json.loads(read_text(path))
+            if not isinstance(stored, dict):
+                raise ValueError("no object")
+        except FileNotFoundError:
             return cls()
-        return cls().having(stored if isinstance(stored, dict) else {})
+        except (OSError, ValueError):
+            raise DataError(
+                f"{str(path)!r} is damaged, and what was chosen is lost. Remove the file, and "
+                "choose again (steps 3 and 4)."
+            ) from None
+        return cls().having(stored)
 
     def having(self, typed: Mapping[str, object]) -> ProjectSettings:
-        """Replace those that are typed; other names, and what is no short text, are ignored."""
+        """Replace those that are typed; other names, and what is no text, are ignored.
+
+        Raises:
+            DataError: a text is too long, or an address has a password.
+        """
         known = {field.name for field in fields(self)}
         texts = {
             name: value.replace("\r\n", "\n").strip()
             for name, value in typed.items()
-            if name in known and isinstance(value, str) and len(value) <= MOST_TYPED
+            if name in known and isinstance(value, str)
         }
+        for name, text in texts.items():
+            if len(text) > MOST_TYPED:
+                raise DataError(f"{name}: at most {MOST_TYPED:,} characters are taken.")
+        for name in ("ledger", "reference"):
+            refuse_password(texts.get(name, ""))
         if texts.get("model", TABLE) not in MODELS:
             del texts["model"]
         return replace(self, **texts)
@@ -108,19 +131,25 @@ class Project:
         folder: holds the schema, the choices and the releases; see ``opened``.
         data: file or address of the records, as it was typed.
         reading: options of how the records are read.
+        number: of a release, which has the schema and the choices that it began with; None for what
+            is in the making.
     """
 
     folder: Path
     data: str
     reading: tuple[str, ...] = ()
+    number: int | None = None
 
     @classmethod
     def opened(cls, folder: Path, data: str, reading: tuple[str, ...] = ()) -> Project:
         """Create the folder, for its owner alone, or go on with what is in it.
 
         Raises:
-            OutputError: it cannot be used, is inside a release, or belongs to other records.
+            DataError: the address of the records has a password.
+            OutputError: the folder cannot be used, is inside a release, or belongs to other
+                records.
         """
+        refuse_password(data)
         refuse_in_release(folder)
         project, place = cls(folder, data, reading), _place(data)
         name = project._records
@@ -148,121 +177,152 @@ class Project:
         """Whether these are the records to be released."""
         return _place(source) == read_text(self._records)
 
+    def _file(self, name: str, ending: str) -> Path:
+        """A file of this release, or of what is in the making."""
+        return self.folder / f"{name}{'' if self.number is None else f'-{self.number}'}{ending}"
+
     @property
     def schema(self) -> Path:
         """The schema file."""
-        return self.folder / "schema.toml"
+        return self._file("schema", ".toml")
 
     @property
     def choices(self) -> ProjectSettings:
         """What was chosen so far."""
-        return ProjectSettings.read(self._choices)
-
-    @property
-    def _choices(self) -> Path:
-        return self.folder / "choices.json"
+        return ProjectSettings.read(self._file("choices", ".json"))
 
     def choose(self, typed: Mapping[str, object]) -> ProjectSettings:
         """Save what is typed, and return all choices."""
         chosen = self.choices.having(typed)
-        content = json.dumps(asdict(chosen), indent=1, ensure_ascii=False).encode()
-        write_whole(self._choices, content, PRIVATE_FILE)
+        self._save(chosen)
         return chosen
 
-    def outputs(self) -> list[Path]:
-        """Folders of releases, the latest last."""
-        numbers = []
-        for path in self.folder.glob("output-*"):
-            number = path.name.removeprefix("output-")
-            if number.isdecimal() and path.is_dir():
-                numbers.append((int(number), path))
-        return [path for _, path in sorted(numbers)]
-
-    @property
-    def released(self) -> Path | None:
-        """Folder of the latest release that is complete."""
-        complete = [path for path in self.outputs() if (path / RELEASE).is_dir()]
-        return complete[-1] if complete else None
+    def _save(self, chosen: ProjectSettings) -> None:
+        content = json.dumps(asdict(chosen), indent=1, ensure_ascii=False).encode()
+        write_whole(self._file("choices", ".json"), content, PRIVATE_FILE)
 
     @property
     def out(self) -> Path:
-        """Folder of the next release: the latest one if it holds none yet, so that it resumes."""
-        outputs = self.outputs()
-        if outputs and not (outputs[-1] / RELEASE).exists():
-            return outputs[-1]
-        last = int(outputs[-1].name.removeprefix("output-")) if outputs else 0
-        return self.folder / f"output-{last + 1}"
+        """Folder of this release."""
+        return self._file("output", "")
+
+    @property
+    def released(self) -> bool:
+        """Whether this release is complete."""
+        return self.number is not None and (self.out / RELEASE).is_dir()
+
+    @property
+    def releases(self) -> list[Project]:
+        """Releases that are complete or were begun, the latest last."""
+        ends = (path.name.removeprefix("output-") for path in self.folder.glob("output-*"))
+        return [replace(self, number=n) for n in sorted(int(e) for e in ends if e.isdecimal())]
+
+    @property
+    def latest(self) -> Project | None:
+        """The latest release that is complete."""
+        complete = [release for release in self.releases if release.released]
+        return complete[-1] if complete else None
+
+    @property
+    def next(self) -> Project:
+        """The next release: the latest one if it is not complete, so that it resumes."""
+        releases = self.releases
+        if releases and not releases[-1].released:
+            return releases[-1]
+        return replace(self, number=1 + (releases[-1].number or 0) if releases else 1)
+
+    @property
+    def ticket(self) -> str:
+        """What the next release would be, as a hash: its command and its schema."""
+        words = [*replace(self.next, number=None).synthesize(), str(self.next.number)]
+        return hashlib.sha256(json.dumps([*words, read_text(self.schema)]).encode()).hexdigest()
+
+    def begin(self) -> Project:
+        """Begin the next release, with the schema and the choices as they are now."""
+        release = self.next
+        write_whole(release.schema, read_text(self.schema).encode(), PRIVATE_FILE)
+        release._save(self.choices)
+        return release
 
     def page(self, of_readers: bool) -> Path | None:
-        """A page about the latest release; None if it is not written."""
-        if self.released is None:
-            return None
-        path = self.released / (RELEASE if of_readers else CONFIDENTIAL) / PAGE
+        """A page about this release; None if it is not written."""
+        path = self.out / (RELEASE if of_readers else CONFIDENTIAL) / PAGE
         return path if path.is_file() else None
 
     def draft(self) -> list[str]:
         """Words of the command that drafts the schema."""
-        return ["schema", "draft", self.data, *self.reading, f"--out={self.schema}"]
+        return ["schema", "draft", _word(self.data), *self.reading, f"--out={self.schema}"]
 
     def check_schema(self) -> list[str]:
         """Words of the command that checks the schema against the records."""
-        return ["schema", "check", str(self.schema), f"--records={self.data}", *self.reading]
+        schema = _word(str(self.schema))
+        return ["schema", "check", schema, f"--records={self.data}", *self.reading]
 
     def check_program(self) -> list[str]:
         """Words of the command that proves the user's Stan program."""
         chosen = self.choices
         more = chosen.words_of("formula", "constants")
-        return ["check", chosen.program, f"--schema={self.schema}", *more]
+        return ["check", _word(chosen.program), f"--schema={self.schema}", *more]
 
     def plan(self) -> list[str]:
         """Words of the command that compares mechanisms at the ε that is chosen."""
-        chosen = self.choices
+        chosen, schema = self.choices, _word(str(self.schema))
         return [
-            "plan", str(self.schema), *([f"--rows={chosen.number}"] if chosen.number else []),
+            "plan", schema, *([f"--rows={chosen.number}"] if chosen.number else []),
             f"--total-epsilon={chosen.epsilon}",
             *chosen.words_of("datasets", "delta", "reference"),
             *chosen.words_of_kept(), *chosen.words_of_model(),
         ]  # fmt: skip
 
-    def synthesize(self, out: Path | None = None) -> list[str]:
+    def synthesize(self) -> list[str]:
         """Words of the command that releases."""
         chosen = self.choices
         return [
-            "synthesize", self.data, *self.reading, f"--schema={self.schema}",
+            "synthesize", _word(self.data), *self.reading, f"--schema={self.schema}",
             f"--total-epsilon={chosen.epsilon}",
             *chosen.words_of("mechanism", "datasets", "delta"), *chosen.words_of_kept(),
             *chosen.words_of_model(), *chosen.words_of("ledger", "account", "note"),
-            f"--out={out or self.out}",
+            f"--out={self.out}",
         ]  # fmt: skip
 
     def open_account(self, budget: str) -> list[str]:
         """Words of the command that opens the account which pays, with its budget."""
         chosen = self.choices
         options = [f"--account={chosen.account}", f"--epsilon={budget}"]
-        return ["ledger", "create", chosen.ledger, *options]
+        return ["ledger", "create", _word(chosen.ledger), *options]
 
     def report(self) -> list[str]:
-        """Words of the command that writes both pages about the latest release."""
+        """Words of the command that writes both pages about this release."""
         return [
-            "report", str(self.released), f"--records={self.data}", *self.reading,
+            "report", _word(str(self.out)), f"--records={self.data}", *self.reading,
             f"--schema={self.schema}", *(f"--formula={text}" for text in self.choices.kept),
         ]  # fmt: skip
 
     def commands(self) -> Iterator[str]:
-        """Commands that do what the page did, from the finished schema on, to be typed."""
-        out = self.released or self.out
+        """Commands that made this release, from its schema on, to be typed."""
         every = [self.check_schema()]
         if self.choices.number:
             every.append(self.plan())
         if self.choices.model == PROGRAM:
             every.append(self.check_program())
-        every.append(self.synthesize(out))
-        if self.released is not None:
-            every.append(self.report())
-        for words in every:
+        for words in (*every, self.synthesize(), self.report()):
             yield shlex.join(["dpbayes", *words])
 
 
+def refuse_password(address: str) -> None:
+    """Raise DataError for an address with a password, which commands and pages would show."""
+    if _PASSWORD.search(address):
+        raise DataError(
+            "the address has a password, which commands and pages would show. Leave it out "
+            "(PostgreSQL reads ~/.pgpass), or type the commands yourself."
+        )
+
+
+def _word(text: str) -> str:
+    """A file or address as a word that is not taken for an option."""
+    return f"./{text}" if text.startswith("-") else text
+
+
 def _place(source: str) -> str:
-    """Place of records, without links; of an address without its password."""
-    return redact(source) if is_address(source) else os.path.realpath(source)
+    """Place of records, without links."""
+    return source if is_address(source) else os.path.realpath(source)

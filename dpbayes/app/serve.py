@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 
@@ -34,6 +35,9 @@ def serve(project: Project, port: int, say: Callable[[str], None]) -> None:
     except OSError as error:
         listening.close()
         raise OutputError(f"--port {port}: {error.strerror}.") from None
+    # Requests of others, with what they sent, are not for the terminal; faults are printed (site).
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+    logging.getLogger("uvicorn").propagate = False
     site = Site(project)
     gate = Gate(site.app(), listening.getsockname()[1])
     site.root = gate.root

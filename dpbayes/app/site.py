@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import secrets
 import threading
 import time
+import traceback
 import zipfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
@@ -23,6 +25,7 @@ from starlette.routing import Route
 from dpbayes.app.commands import RunningCommand
 from dpbayes.app.forms import (
     EXAMPLES,
+    ColumnForm,
     answered,
     checked,
     column_forms,
@@ -33,7 +36,7 @@ from dpbayes.app.forms import (
 from dpbayes.app.gate import REPORT_POLICY
 from dpbayes.app.notebook import notebook
 from dpbayes.app.project import MODELS, PRIVATE_FILE, Project
-from dpbayes.core.errors import DpbayesError, SchemaError
+from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
 from dpbayes.core.files import read_text, write_whole
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.publication.ledger import Ledger
@@ -80,6 +83,11 @@ class Site:
         self._lock = threading.Lock()
         self._watched, self._watchers, self._last = False, 0, time.monotonic()
         self._ended = False
+        self._said = ""  # an error that the next page shows
+        self._refused = ""  # a text of the schema that was not saved
+        self._begun = 0  # releases
+        # Pages have it, and answers to their scripts: another program on this port does not.
+        self._secret = secrets.token_urlsafe(16)
 
     @property
     def deserted(self) -> bool:
@@ -94,7 +102,7 @@ class Site:
             "/file": self._file,
             "/schema": self._schema,
             "/schema/text": self._text,
-            "/schema/column": self._column,
+            "/schema/column/{place:int}": self._column,
             "/hold": self._hold,
             "/epsilon": self._epsilon,
             "/epsilon/at": self._at,
@@ -112,7 +120,7 @@ class Site:
             "/file": self._draft,
             "/schema": self._save_table,
             "/schema/text": self._save_text,
-            "/schema/column": self._save_column,
+            "/schema/column/{place:int}": self._save_column,
             "/hold": self._save_hold,
             "/epsilon": self._save_epsilon,
             "/release": self._save_release,
@@ -131,7 +139,8 @@ class Site:
                     for path, answer in post.items()
                 ),
                 Route("/events", self._events, methods=["GET"]),
-            ]
+            ],
+            exception_handlers={Exception: _fault},
         )
 
     def end(self) -> None:
@@ -148,7 +157,9 @@ class Site:
             try:
                 return answer(request)
             except DpbayesError as error:
-                return self._shown("file", error=str(error))
+                shown = self._shown("file", error=str(error))
+                shown.status_code = 404
+                return shown
 
         async def endpoint(request: Request) -> Response:
             return await run_in_threadpool(tried, request)
@@ -158,37 +169,50 @@ class Site:
     def _posted(self, answer: Answer) -> Callable[[Request], Any]:
         """Answer a form; an error is shown on the page that it was sent from."""
 
+        def tried(request: Request, typed: Mapping[str, str]) -> Response:
+            try:
+                return answer(request, typed)
+            except DpbayesError as error:
+                return self._to(request.url.path.lstrip("/"), str(error))
+
         async def endpoint(request: Request) -> Response:
-            typed = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
-            return await run_in_threadpool(answer, request, typed)
+            body = (await request.body()).decode(errors="replace")
+            typed = dict(parse_qsl(body, keep_blank_values=True))
+            return await run_in_threadpool(tried, request, typed)
 
         return endpoint
 
     def _shown(self, step: str, template: str = "", error: str = "", **more: Any) -> Response:
-        """Render a page of a step."""
-        released = self.project.released is not None
-        ready = {
-            "file": True,
-            "schema": self.project.schema.exists(),
-            "hold": self.project.schema.exists(),
-            "epsilon": self.project.schema.exists(),
-            "release": self.project.schema.exists(),
-            "look": released,
-        }
-        html = self._pages.get_template(f"{template or step}.html").render(
-            root=self.root,
+        """Render a page of a step, with what is to be said once."""
+        error, self._said = error or self._said, ""
+        drafted = self.project.schema.exists()
+        ready = {name: drafted for name in STEPS} | {"file": True}
+        ready["look"] = self.project.latest is not None
+        return self._part(
+            template or step,
             steps=STEPS,
             step=step,
             ready=ready,
             error=error,
             jobs=self.jobs,
-            project=self.project,
-            chosen=self.project.choices,
             **more,
         )
-        return HTMLResponse(html, 422 if error else 200)
 
-    def _to(self, place: str) -> Response:
+    def _part(self, template: str, **more: Any) -> Response:
+        """Render a page, or a part of one."""
+        html = self._pages.get_template(f"{template}.html").render(
+            root=self.root, project=self.project, secret=self._secret, **more
+        )
+        return HTMLResponse(html, headers={"x-page": self._secret})
+
+    def _to(self, place: str, said: str = "") -> Response:
+        """Lead to a page after a form, so that to load it again sends nothing again.
+
+        Args:
+            place: address of the page.
+            said: an error that it shows, once.
+        """
+        self._said = said
         return RedirectResponse(f"{self.root}/{place}", 303)
 
     def _start(self, name: str, words: list[str]) -> RunningCommand:
@@ -230,89 +254,78 @@ class Site:
             self.jobs.pop("check", None)
             self._stop_plan()
 
-    def _schema(self, request: Request, error: str = "") -> Response:
+    def _schema(self, request: Request) -> Response:
         text = self._schema_text()
         return self._shown(
-            "schema", error=error, columns=column_forms(text), table=table_form(text),
+            "schema", columns=column_forms(text), table=table_form(text),
             examples=EXAMPLES, left_out=columns_left_out(text),
         )  # fmt: skip
 
     def _save_table(self, request: Request, typed: Mapping[str, str]) -> Response:
-        try:
-            if "check" in typed:
-                self._start("check", ["dpbayes", *self.project.check_schema()])
-            elif "identifier" in typed:
-                self._save_schema(checked(as_identifier(self._schema_text(), typed["identifier"])))
-            else:
-                self._save_schema(with_table(self._schema_text(), typed))
-        except DpbayesError as error:
-            return self._schema(request, str(error))
+        if "check" in typed:
+            self._start("check", ["dpbayes", *self.project.check_schema()])
+        elif "identifier" in typed:
+            self._save_schema(checked(as_identifier(self._schema_text(), typed["identifier"])))
+        else:
+            self._save_schema(with_table(self._schema_text(), typed))
         return self._to("schema")
 
-    def _text(self, request: Request, error: str = "", text: str | None = None) -> Response:
-        shown = self._schema_text() if text is None else text
-        return self._shown("schema", "text", error, text=shown)
+    def _text(self, request: Request) -> Response:
+        text, self._refused = self._refused or self._schema_text(), ""
+        return self._shown("schema", "text", text=text)
 
     def _save_text(self, request: Request, typed: Mapping[str, str]) -> Response:
-        text = typed.get("text", "").replace("\r\n", "\n")
-        try:
-            self._save_schema(checked(text))
-        except DpbayesError as error:
-            return self._text(request, str(error), text)
+        self._refused = typed.get("text", "").replace("\r\n", "\n")  # shown again if it is wrong
+        self._save_schema(checked(self._refused))
+        self._refused = ""
         return self._to("schema")
 
-    def _column(self, request: Request, error: str = "") -> Response:
-        forms = column_forms(self._schema_text())
-        name = request.query_params.get("name", "")
-        if name not in forms:
-            return self._schema(request, f"the schema has no column {name!r}.")
-        names = list(forms)
-        place = names.index(name)
-        open_ones = [n for n in names[place + 1 :] + names[:place] if forms[n].guesses]
+    def _column(self, request: Request) -> Response:
+        forms = list(column_forms(self._schema_text()).values())
+        place = int(request.path_params["place"])
+        if not place < len(forms):
+            return self._to("schema", "the schema has no such column.")
         return self._shown(
-            "schema", "column", error, form=forms[name], number=place + 1, of=len(names),
-            after=open_ones[0] if open_ones else "",
+            "schema", "column", form=forms[place], place=place, of=len(forms),
+            after=_next_guess(forms, place),
         )  # fmt: skip
 
     def _save_column(self, request: Request, typed: Mapping[str, str]) -> Response:
-        name = request.query_params.get("name", "")
-        try:
-            text = self._schema_text()
-            if "leave-out" in typed:
-                self._save_schema(without_column(text, name))
-                return self._to("schema")
-            answers = dict(typed)
-            if "all" in typed:
-                fields = column_forms(text)[name].fields if name in column_forms(text) else ()
-                answers |= {f"confirm-{field.key}": "on" for field in fields if field.guessed}
-            self._save_schema(answered(text, name, answers, typed.get("source", "")))
-        except DpbayesError as error:
-            return self._column(request, str(error))
-        forms = column_forms(self._schema_text())
-        names = list(forms)
-        later = names[names.index(name) + 1 :] + names[: names.index(name)]
-        following = next((n for n in later if forms[n].guesses), "")
-        stay = name if forms[name].guesses else following
-        return self._to(f"schema/column?name={quote(stay)}" if stay else "schema")
+        text, place = self._schema_text(), int(request.path_params["place"])
+        form, answers = column_forms(text).get(typed.get("column", "")), dict(typed)
+        if form is None:
+            return self._to("schema", "the schema has no such column.")
+        if "leave-out" in typed:
+            self._save_schema(without_column(text, form.name))
+            return self._to("schema")
+        if "all" in typed:
+            answers |= {f"confirm-{field.key}": "on" for field in form.fields if field.guessed}
+        self._save_schema(answered(text, form.name, answers, typed.get("source", "")))
+        forms = list(column_forms(self._schema_text()).values())
+        following = place if forms[place].guesses else _next_guess(forms, place)
+        return self._to("schema" if following is None else f"schema/column/{following}")
 
     # 3. What must hold.
 
-    def _hold(self, request: Request, error: str = "") -> Response:
+    def _hold(self, request: Request) -> Response:
         names = {m.name: m.summary for m in MECHANISMS.values() if m.takes("epsilon")}
         families = {f.name: f.column_type for f in FAMILIES.values()}
-        return self._shown("hold", error=error, mechanisms=names, families=families, models=MODELS)
+        return self._shown("hold", mechanisms=names, families=families, models=MODELS)
 
     def _save_hold(self, request: Request, typed: Mapping[str, str]) -> Response:
-        self.project.choose(typed)
-        with self._lock:
-            self._stop_plan()
+        self._choose(typed)
         if "check" in typed:
-            try:
-                self._start("program", ["dpbayes", *self.project.check_program()])
-            except DpbayesError as error:
-                return self._hold(request, str(error))
+            if not self.project.choices.program:
+                raise SchemaError("name your Stan file first.")
+            self._start("program", ["dpbayes", *self.project.check_program()])
             return self._to("hold")
         return self._to("epsilon")
+
+    def _choose(self, typed: Mapping[str, str]) -> None:
+        """Save choices; what was planned with others stops."""
+        with self._lock:
+            self.project.choose(typed)
+            self._stop_plan()
 
     # 4. ε.
 
@@ -329,11 +342,11 @@ class Site:
         planned = [json.loads(line) for line in lines]
         return sorted(planned, key=lambda entry: entry.get("epsilon", 0))
 
-    def _epsilon(self, request: Request, error: str = "") -> Response:
+    def _epsilon(self, request: Request) -> Response:
         self._schema_text()
         if "plan" not in self.jobs:
             self._start("plan", ["dpbayes.app.planner", str(self.project.folder)])
-        return self._shown("epsilon", error=error, balance=self._balance(), **self._plan_at(""))
+        return self._shown("epsilon", balance=self._balance(), **self._plan_at(""))
 
     def _plan_at(self, typed: str) -> dict[str, Any]:
         """What is planned, and what at one ε; that of the choices if none is typed."""
@@ -361,44 +374,57 @@ class Site:
 
     def _at(self, request: Request) -> Response:
         typed = request.query_params.get("epsilon", "")
-        return self._shown("epsilon", "at", **self._plan_at(typed))
+        return self._part("at", **self._plan_at(typed))
 
     def _table(self, request: Request) -> Response:
-        return self._shown("epsilon", "table", **self._plan_at(""))
+        return self._part("table", **self._plan_at(""))
 
     def _save_epsilon(self, request: Request, typed: Mapping[str, str]) -> Response:
-        before = self.project.choices
-        chosen = self.project.choose(typed)
-        if "open" in typed:
-            job = RunningCommand(["dpbayes", *self.project.open_account(typed.get("budget", ""))])
-            if job.wait() != 0:
-                return self._epsilon(request, " ".join(job.lines).removeprefix("error: "))
         planned = {f"{e['epsilon']:g}" for e in self._planned() if "epsilon" in e}
-        same = (chosen.number, chosen.reference) == (before.number, before.reference)
-        if not same or chosen.epsilon not in planned:
-            with self._lock:
+        with self._lock:
+            before = self.project.choices
+            chosen = self.project.choose(typed)
+            same = (chosen.number, chosen.reference) == (before.number, before.reference)
+            if not same or chosen.epsilon not in planned:
                 self._stop_plan()
+        if "open" in typed:
+            if not (chosen.ledger and chosen.account):
+                raise SchemaError("name the ledger and the account.")
+            words = self.project.open_account(typed.get("budget", ""))
+            job = RunningCommand(["dpbayes", *words])
+            if job.wait() != 0:
+                return self._to("epsilon", " ".join(job.lines).removeprefix("error: "))
         return self._to("release" if "go" in typed else "epsilon")
 
     # 5. Release.
 
-    def _release(self, request: Request, error: str = "") -> Response:
-        self._schema_text()
+    def _release(self, request: Request) -> Response:
         guesses = sum(form.guesses for form in column_forms(self._schema_text()).values())
         return self._shown(
-            "release", error=error, guesses=guesses, balance=self._balance(), **self._plan_at("")
-        )
+            "release", guesses=guesses, ticket=self._ticket, balance=self._balance(),
+            **self._plan_at(""),
+        )  # fmt: skip
+
+    @property
+    def _ticket(self) -> str:
+        """What a click on the button releases: it is good once, and for nothing else."""
+        self._schema_text()  # or there is nothing to release
+        return f"{self._begun}-{self.project.ticket}"
 
     def _save_release(self, request: Request, typed: Mapping[str, str]) -> Response:
-        try:
-            if "release" in typed:
-                self._stop_plan()  # a release needs the processor more than it
-                self._start("release", ["dpbayes", *self.project.synthesize()])
-                self.jobs.pop("report", None)
-            else:
-                self.project.choose(typed)
-        except DpbayesError as error:
-            return self._release(request, str(error))
+        with self._lock:
+            if typed.get("ticket") != self._ticket:
+                raise SchemaError(
+                    "nothing was released: since that page was loaded, a release was made or "
+                    "something was changed. What would be released now stands below."
+                )
+            if "release" in self.jobs and self.jobs["release"].running:
+                raise SchemaError("a release is still running.")
+            self._stop_plan()  # a release needs the processor more than it
+            self._begun += 1
+            words = self.project.begin().synthesize()
+            self.jobs["release"] = RunningCommand(["dpbayes", *words])
+            self.jobs.pop("report", None)
         return self._to("release")
 
     def _cancel(self, request: Request, typed: Mapping[str, str]) -> Response:
@@ -410,31 +436,36 @@ class Site:
 
     # 6. Look.
 
-    def _look(self, request: Request, error: str = "") -> Response:
-        if self.project.released is None:
-            return self._to("release")
-        if self.project.page(of_readers=False) is None and "report" not in self.jobs:
-            self._start("report", ["dpbayes", *self.project.report()])
-        commands = list(self.project.commands())
-        return self._shown("look", error=error, files=list(self._files()), commands=commands)
+    def _latest(self) -> Project:
+        """The latest release.
+
+        Raises:
+            DpbayesError: there is none yet.
+        """
+        if (latest := self.project.latest) is None:
+            raise OutputError("there is no release yet (step 5).")
+        return latest
+
+    def _look(self, request: Request) -> Response:
+        latest = self._latest()
+        if latest.page(of_readers=False) is None and "report" not in self.jobs:
+            self._start("report", ["dpbayes", *latest.report()])
+        commands = list(latest.commands())
+        return self._shown("look", latest=latest, files=list(self._files()), commands=commands)
 
     def _report(self, request: Request, typed: Mapping[str, str]) -> Response:
-        try:
-            self._start("report", ["dpbayes", *self.project.report()])
-        except DpbayesError as error:
-            return self._look(request, str(error))
+        self._start("report", ["dpbayes", *self._latest().report()])
         return self._to("look")
 
     def _house(self, request: Request) -> Response:
-        return _page(self.project.page(of_readers=False))
+        return _page(self._latest().page(of_readers=False))
 
     def _readers(self, request: Request) -> Response:
-        return _page(self.project.page(of_readers=True))
+        return _page(self._latest().page(of_readers=True))
 
     def _files(self) -> dict[str, Path]:
         """Files that may be published, by name."""
-        folder = self.project.released
-        paths = [] if folder is None else list((folder / RELEASE).iterdir())
+        paths = list((self._latest().out / RELEASE).iterdir())
         paths.sort(key=lambda path: (len(path.name), path.name))  # 2 before 10
         return {path.name: path for path in paths if path.is_file()}
 
@@ -453,7 +484,7 @@ class Site:
         return _download("release.zip", packed.getvalue())
 
     def _notebook(self, request: Request) -> Response:
-        return _download("release.ipynb", notebook(self.project).encode())
+        return _download("release.ipynb", notebook(self._latest()).encode())
 
     # What all pages share.
 
@@ -484,7 +515,7 @@ class Site:
                         }
                         for name, job in tuple(self.jobs.items())
                     }
-                    text = json.dumps(state)
+                    text = json.dumps({"page": self._secret, "jobs": state})
                     yield f"data: {text}\n\n" if text != told else ": at work\n\n"
                     told = text
                     await asyncio.sleep(EVERY)
@@ -492,6 +523,18 @@ class Site:
                 self._watchers, self._last = self._watchers - 1, time.monotonic()
 
         return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Answer where the program is at fault; the person who started it sees where."""
+    traceback.print_exception(error)
+    return Response("This is a fault of dpbayes, not yours: see where you started it.", 500)
+
+
+def _next_guess(forms: Sequence[ColumnForm], place: int) -> int | None:
+    """Place of the next column with guesses left, after this one; None if there is none."""
+    places = [*range(place + 1, len(forms)), *range(place)]
+    return next((other for other in places if forms[other].guesses), None)
 
 
 def _page(path: Path | None) -> Response:

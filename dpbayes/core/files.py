@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from io import BufferedReader
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644, *, in_release: bo
     """
     if not in_release:
         refuse_in_release(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(part, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             stream.write(content)

@@ -48,17 +48,23 @@ def guessed_columns(text: str) -> list[GuessedColumn]:
         SchemaError: a guessed key is not on a line of its own.
     """
     lines, columns = text.split("\n"), []
-    for name, (start, _) in _sections(lines).items():
-        marked = _marked(lines, name)
+    for name, (start, end) in _sections(lines).items():
+        section = lines[start:end]
+        marked = _marks(section)
         if not marked:
             continue
-        found = {key: lines[_place(lines, name, key)].partition(_COMMENT) for key in marked}
+        guessed = {}
+        for key in marked:
+            places = _places_in(section, key)
+            if not places:
+                raise _not_on_a_line(name, key)
+            guessed[key] = section[places[0]].partition(_COMMENT)
         above = _notes_from(lines, start)
         columns.append(
             GuessedColumn(
                 name,
-                {key: parts[0] for key, parts in found.items()},
-                {key: parts[2] for key, parts in found.items()},
+                {key: parts[0] for key, parts in guessed.items()},
+                {key: parts[2] for key, parts in guessed.items()},
                 tuple(line.removeprefix("#").strip() for line in lines[above:start]),
             )
         )
@@ -263,16 +269,29 @@ def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:
 
 def _marked(lines: list[str], column: str) -> list[str]:
     start, end = _sections(lines)[column]
-    marks = [line for line in lines[start:end] if re.match(rf"{MARK}\s*=", line)]
+    return _marks(lines[start:end])
+
+
+def _marks(section: list[str]) -> list[str]:
+    """Keys of a column's section that are marked as guessed."""
+    marks = [line for line in section if re.match(rf"{MARK}\s*=", line)]
     return list(tomllib.loads(marks[0])[MARK]) if marks else []
 
 
 def _place(lines: list[str], column: str, key: str) -> int:
     if places := _places(lines, column, key):
         return places[0]
-    raise SchemaError(f"column {column!r} has no line that begins with {key} =")
+    raise _not_on_a_line(column, key)
+
+
+def _not_on_a_line(column: str, key: str) -> SchemaError:
+    return SchemaError(f"column {column!r} has no line that begins with {key} =")
 
 
 def _places(lines: list[str], column: str, key: str) -> list[int]:
     start, end = _sections(lines)[column]
-    return [k for k in range(start, end) if re.match(rf"{re.escape(key)}\s*=", lines[k])]
+    return [start + place for place in _places_in(lines[start:end], key)]
+
+
+def _places_in(section: list[str], key: str) -> list[int]:
+    return [k for k, line in enumerate(section) if re.match(rf"{re.escape(key)}\s*=", line)]

@@ -1,6 +1,7 @@
 """The six steps of `dpbayes app` in a real browser, by what is seen alone."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -182,3 +183,19 @@ def test_the_address_opens_once(browser, server):
     browser.driver.delete_all_cookies()
     browser.driver.get(server.address)
     assert "opens the page once" in browser.driver.page_source
+
+
+def test_a_page_whose_program_has_ended_is_empty_and_asks_nobody(browser, server):
+    """Another program may listen on its port by then."""
+    hands = Hands(browser)
+    browser.driver.get(server.address)
+    hands.until("Go on to the schema")
+    hands.click("Go on to the schema")
+    server.end()
+    gone = hands.one(".gone:not([hidden])")
+    assert "The program has ended" in gone.text
+    assert not browser.driver.find_elements("css selector", "main, header")
+    with socket.create_server(("127.0.0.1", server.port)) as other:
+        other.settimeout(5)  # a browser that tries again does so after 3 seconds
+        with pytest.raises(TimeoutError):
+            other.accept()

@@ -1,8 +1,10 @@
 """`dpbayes app` as a process: its steps as forms, what ends it, and what a cancelled job costs."""
 
 import json
+import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -36,12 +38,12 @@ def test_a_file_is_drafted_and_confirmed(server):
     page = server.until("/file", "Read the file and draft a schema: done")
     assert "CSV, 3 columns, separator comma" in page
     assert "guesses are left" in server.get("/schema")
-    for name in ("age", "region", "ill"):
-        status, _, text = server.ask("POST", f"/schema/column?name={name}", all="", source="")
-        assert status == 422  # everything empty: the type is missing, and nobody says so
-        assert alerts(text)
-    page = server.get("/schema/column?name=age")
+    for place, name in enumerate(("age", "region", "ill")):
+        # Everything is empty: the type is missing, and nobody says so.
+        assert alerts(server.sent(f"/schema/column/{place}", column=name, all="", source=""))
+    page = server.get("/schema/column/0")
     assert "GUESSED" in page
+    assert not alerts(page)  # it was said once
     page = server.post("/schema/text", text=SCHEMA)
     assert "Nothing is guessed any more" in page
     server.post("/schema", check="")
@@ -51,12 +53,12 @@ def test_a_file_is_drafted_and_confirmed(server):
 def test_a_wrong_schema_is_refused_and_what_was_typed_stays(server):
     server.until("/file", "Go on to the schema")
     before = (server.folder / "people-release" / "schema.toml").read_text()
-    status, _, text = server.ask("POST", "/schema/text", text="[columns.x]\ntype = 'no'")
-    assert status == 422
+    text = server.sent("/schema/text", text="[columns.x]\ntype = 'no'")
     assert "is not one of continuous" in alerts(text)[0]
     assert "[columns.x]" in text
     assert (server.folder / "people-release" / "schema.toml").read_text() == before
-    assert "has no column" in alerts(server.ask("GET", "/schema/column?name=%3Cb%3E")[2])[0]
+    assert "has no such column" in alerts(server.sent("/schema/column/0", column="<b>"))[0]
+    assert server.ask("GET", "/schema/column/%3Cb%3E")[0] == 404
     assert server.ask("GET", "/house/")[0] == server.ask("GET", "/readers/x")[0] == 404
 
 
@@ -69,7 +71,7 @@ def test_release_and_pages(server):
     assert "has spent ε = 0 of 2 (add-remove)" in server.get("/epsilon")
     server.until("/epsilon/at", "score: ε = 0.8 (substitution)")
     for number in (1, 2):
-        server.post("/release", release="")
+        server.release()
         server.until("/release", "Release: done")
         statement = json.loads(
             (server.folder / f"people-release/output-{number}/release/guarantee.json").read_text()
@@ -94,7 +96,7 @@ def test_a_release_that_is_cancelled_costs_nothing(server, ending):
     server.post("/hold", model="family", formula="ill ~ age + (1 | region)", family="bernoulli",
                 mechanism="censored")  # fmt: skip
     server.post("/epsilon", epsilon="1", ledger="l.db", account="a", open="", budget="5")
-    server.post("/release", release="")
+    server.release()
     server.until("/release", "sampling")
     if ending == "cancel":
         server.post("/cancel", job="release")
@@ -103,6 +105,68 @@ def test_a_release_that_is_cancelled_costs_nothing(server, ending):
         assert server.end() == 128 + signal.SIGINT
     assert entries(server) in ([], ["void"])
     assert not list(server.folder.glob("people-release/output-*/release"))
+
+
+def test_a_click_releases_what_the_page_said_and_once(server):
+    """Neither a second click, an old page, nor a page that is loaded again releases more."""
+    with_schema(server)
+    server.post("/hold", model="family", formula="ill ~ age", family="bernoulli")
+    server.post("/epsilon", epsilon="1", ledger="l.db", account="a", open="", budget="9")
+    old = server.get("/release")
+    server.post("/epsilon", epsilon="3")
+    (ticket,) = re.findall(r'name="ticket" value="(.*?)"', old)
+    for typed in ({"ticket": ticket}, {}, {"ticket": "0"}):
+        assert "nothing was released" in alerts(server.sent("/release", **typed))[0]
+    server.post("/epsilon", epsilon="1")
+    (ticket,) = re.findall(r'name="ticket" value="(.*?)"', server.get("/release"))
+    with ThreadPoolExecutor(8) as pool:
+        pages = list(pool.map(lambda _: server.sent("/release", ticket=ticket), range(8)))
+    assert len(pages) == 8
+    server.until("/release", "Release: done")
+    assert "nothing was released" in alerts(server.sent("/release", ticket=ticket))[0]
+    assert entries(server) == ["released"]
+    server.post("/epsilon", epsilon="7")  # later choices do not change what made it
+    commands = server.get("/look")
+    assert "--total-epsilon=1" in commands
+    assert "--total-epsilon=7" not in commands
+
+
+def test_saves_at_the_same_time(server):
+    with_schema(server)
+    with ThreadPoolExecutor(12) as pool:
+        answers = pool.map(
+            lambda k: server.ask("POST", "/epsilon", epsilon=str(1 + k % 3))[0], range(36)
+        )
+        assert set(answers) == {303}
+    chosen = json.loads((server.folder / "people-release" / "choices.json").read_text())
+    assert chosen["epsilon"] in ("1", "2", "3")
+
+
+def test_damaged_choices_release_nothing(server):
+    """The usual ones in their place would be without the ledger."""
+    with_schema(server)
+    server.post("/epsilon", epsilon="1", ledger="l.db", account="a", open="", budget="9")
+    (server.folder / "people-release" / "choices.json").write_text('{"ledger": ')
+    assert "is damaged" in alerts(server.ask("GET", "/release")[2])[0]
+    server.ask("POST", "/release", ticket="0")
+    assert not list(server.folder.glob("people-release/output-*"))
+
+
+def test_modules_beside_the_records_are_not_run(tmp_path):
+    """As a data folder may have them that was unpacked."""
+    (tmp_path / "pandas.py").write_text("open('RAN', 'w')\nraise SystemExit(1)\n")
+    started = AppServer(tmp_path, people(tmp_path / "people.csv"))
+    started.open()
+    started.until("/file", "Go on to the schema")
+    started.close()
+    assert not (tmp_path / "RAN").exists()
+
+
+def test_bodies_that_are_no_text(server):
+    for body in (b"\xff\xfe=\x00", b"%ff=%00", b"a" * 10_000, b"=&=&;;", b"ticket=\x80"):
+        for path in ("/schema", "/hold", "/epsilon", "/release", "/look", "/cancel", "/file"):
+            assert server.ask_bytes("POST", path, body)[0] == 303
+    assert not list(server.folder.glob("people-release/output-*"))
 
 
 def test_it_ends_with_the_page(server):

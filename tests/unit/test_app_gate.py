@@ -116,6 +116,17 @@ def test_who_may_ask(gate, method, headers, status):
     assert ask(gate, f"{gate.root}/x", method, **({"cookie": cookie} | headers))[0] == status
 
 
+@pytest.mark.parametrize(
+    "other", ['a={"x":1}', "flag", "a=b c", "x@y=1", "a=é", "path=/", 'a="un', f"{COOKIE}=evil"]
+)
+def test_cookies_of_other_servers_do_not_matter(gate, other):
+    """They are sent to all ports."""
+    cookie = opened(gate)
+    for both in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        assert ask(gate, f"{gate.root}/x", cookie=both)[0] == 200
+    assert ask(gate, f"{gate.root}/x", cookie=other)[0] == 403
+
+
 def test_two_hosts_are_refused(gate):
     scope = {"type": "http", "method": "GET", "path": gate.root + "/x", "query_string": b"",
              "headers": [(b"host", HOST.encode()), (b"host", HOST.encode())]}  # fmt: skip

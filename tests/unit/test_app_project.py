@@ -2,13 +2,14 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
 import dpbayes as dpb
 from dpbayes.app.notebook import notebook
 from dpbayes.app.planner import NUMBER, planned
-from dpbayes.app.project import Project, ProjectSettings
+from dpbayes.app.project import Project
 from dpbayes.core.errors import OutputError
 
 SCHEMA = """\
@@ -53,26 +54,46 @@ def test_a_folder_of_others_is_refused(work, tmp_path):
         Project.opened(tmp_path / "new", work.data)
 
 
-def test_an_address_is_kept_without_its_password(tmp_path):
+def test_a_password_is_refused(work, tmp_path):
+    """It would stand in commands, which everybody on the machine sees, and in the notebook."""
     url = "postgresql://me:secret@host/db"
-    Project.opened(tmp_path / "w", url)
-    assert "secret" not in (tmp_path / "w" / "records.txt").read_text()
-    Project.opened(tmp_path / "w", url)
+    for refused in (
+        lambda: work.choose({"ledger": "postgresql://host/db?user=me&password=secret"}),
+        lambda: Project.opened(tmp_path / "w", url),
+        lambda: work.choose({"ledger": url}),
+        lambda: work.choose({"reference": url}),
+    ):
+        with pytest.raises(dpb.DataError, match="the address has a password") as error:
+            refused()
+        assert "secret" not in str(error.value)
+    Project.opened(tmp_path / "w", "postgresql://me@host/db")
+
+
+def test_files_that_look_like_options(tmp_path):
+    made = Project.opened(tmp_path / "w", "-x.csv")
+    made.choose({"program": "--help", "ledger": "-l.db"})
+    assert made.draft()[2] == made.synthesize()[1] == "./-x.csv"
+    assert made.check_program()[1] == "./--help"
+    assert made.open_account("1")[2] == "./-l.db"
 
 
 def test_choices_that_are_not_offered_are_ignored(work):
     work.choose({"epsilon": " 0.5 ", "model": "other", "folder": "/", "keep": "a ~ b\r\nc ~ d\r\n"})
     assert (work.choices.epsilon, work.choices.model) == ("0.5", "table")
     assert work.choices.kept == ["a ~ b", "c ~ d"]
-    (work.folder / "choices.json").write_text("[")
-    assert work.choices == ProjectSettings()
+    with pytest.raises(dpb.DataError, match="at most 2,000 characters"):
+        work.choose({"keep": "a" * 2001})
+    for damaged in ("[", "[]", "\x00"):
+        (work.folder / "choices.json").write_text(damaged)
+        with pytest.raises(dpb.DataError, match="is damaged"):
+            _ = work.choices
     (work.folder / "choices.json").write_text('{"epsilon": 3, "delta": "1e-6"}')
     assert (work.choices.epsilon, work.choices.delta) == ("1", "1e-6")
 
 
 def test_commands_of_a_table(work):
     work.choose({"keep": "ill ~ age", "formula": "ill ~ age", "mechanism": "marginals"})
-    check, synthesize = map(shlex.split, work.commands())
+    check, synthesize, _ = map(shlex.split, work.begin().commands())
     assert check[:3] == ["dpbayes", "schema", "check"]
     assert "--keep=ill ~ age" in synthesize
     assert "--separator=;" in synthesize
@@ -96,16 +117,42 @@ def test_commands_of_a_model(work):
 
 def test_a_further_release_has_a_folder_of_its_own(work):
     for number in (1, 2, 10):
-        assert work.out.name == f"output-{min(number, 3)}"
+        assert work.next.out.name == f"output-{min(number, 3)}"
         (work.folder / f"output-{number}" / "release").mkdir(parents=True)
-    assert work.released.name == "output-10"
-    assert work.out.name == "output-11"
+    assert work.latest.out.name == "output-10"
+    assert work.next.out.name == "output-11"
     (work.folder / "output-11" / "confidential").mkdir(parents=True)  # interrupted: it resumes
-    assert (work.out.name, work.released.name) == ("output-11", "output-10")
-    assert work.page(of_readers=True) is None
-    (work.released / "release" / "report.html").write_text("")
-    assert work.page(of_readers=True).name == "report.html"
-    assert work.page(of_readers=False) is None
+    assert (work.next.out.name, work.latest.out.name) == ("output-11", "output-10")
+    assert work.latest.page(of_readers=True) is None
+    (work.latest.out / "release" / "report.html").write_text("")
+    assert work.latest.page(of_readers=True).name == "report.html"
+    assert work.latest.page(of_readers=False) is None
+
+
+def test_a_release_keeps_what_it_began_with(work):
+    """The schema and the choices of its commands are those of then."""
+    work.choose({"epsilon": "0.5"})
+    before = work.ticket
+    first = work.begin()
+    (first.out / "release").mkdir(parents=True)
+    assert work.ticket != before  # it would be another one now
+    work.choose({"epsilon": "2"})
+    work.schema.write_text(SCHEMA.replace("90", "99"))
+    assert work.latest == first
+    assert "--total-epsilon=0.5" in first.synthesize()
+    assert f"--schema={first.schema}" in first.synthesize()
+    assert first.schema.read_text() == SCHEMA
+    assert "--total-epsilon=2" in work.begin().synthesize()
+
+
+def test_a_ticket_is_of_all_that_is_released(work):
+    tickets = [work.ticket]
+    for change in ({"epsilon": "2"}, {"delta": "1e-6"}, {"ledger": "l"}, {"keep": "ill ~ age"}):
+        work.choose(change)
+        tickets.append(work.ticket)
+    work.schema.write_text(SCHEMA + "# law\n")
+    tickets.append(work.ticket)
+    assert len(set(tickets)) == 6
 
 
 def test_a_plan_begins_with_the_epsilon_that_is_chosen(work):
@@ -176,6 +223,8 @@ def test_a_notebook_does_the_same(work, tmp_path):
     rows = "".join(f"{18 + k % 60};{'yes' if k % 3 else 'no'}\n" for k in range(200))
     (tmp_path / "people.csv").write_text(f"age;ill\n{rows}")
     work.choose({"epsilon": "0.7", "datasets": "3", "keep": "ill ~ age"})
+    hostile = "# \"\"\" ''')); open('RAN', 'w'); x = ((r'''\n"
+    work.schema.write_text(hostile + work.schema.read_text())
     cells = json.loads(notebook(work))["cells"]
     names = {}
     for cell in cells:
@@ -185,3 +234,4 @@ def test_a_notebook_does_the_same(work, tmp_path):
     assert statement["epsilon_substitution"] == 0.7
     assert statement["datasets"] == 3
     assert isinstance(names["release"], dpb.Release)
+    assert not Path("RAN").exists()  # no text of the schema is code

@@ -1,10 +1,11 @@
 // What a form cannot do: follow what runs, move with the slider, copy. Nothing is stored.
-const root = document.currentScript.dataset.root;
+const {root, page} = document.currentScript.dataset;
 const byId = (id) => document.getElementById(id);
 
 async function replace(id, path) {
   const answer = await fetch(root + path);
-  if (answer.ok) byId(id).innerHTML = await answer.text();  // escaped by the server
+  if (!answer.ok || answer.headers.get("x-page") !== page) return;  // of this program alone
+  byId(id).innerHTML = await answer.text();  // escaped by it
 }
 
 // Jobs: a line of progress while one runs; the page is loaded again when it has ended.
@@ -12,18 +13,25 @@ let planned = -1;
 let wanted = byId("epsilon") ? byId("epsilon").value : "";
 const events = new EventSource(root + "/events");
 events.onmessage = (message) => {
-  const jobs = JSON.parse(message.data);
+  const {page: from, jobs} = JSON.parse(message.data);
+  if (from !== page) { end(); return; }
   for (const section of document.querySelectorAll("[data-job]:not([data-quiet])")) {
     const job = jobs[section.dataset.job];
     if (section.dataset.running !== "1") continue;
-    if (!job || !job.running) { location.reload(); return; }
+    if (!job || !job.running) { location.replace(location.href); return; }
     section.querySelector(".progress").textContent = job.progress || "at work ...";
   }
   const plan = jobs.plan;
   if (byId("at") && plan && plan.lines !== planned) { planned = plan.lines; follow(); }
 };
-events.onerror = () => { document.querySelector(".gone").hidden = events.readyState === EventSource.OPEN; };
-events.onopen = () => { document.querySelector(".gone").hidden = true; };
+// The program has ended: the page is not asked again, as another program may answer on its port.
+function end() {
+  events.close();
+  document.querySelector("main").remove();
+  document.querySelector("header").remove();
+  document.querySelector(".gone").hidden = false;
+}
+events.onerror = end;
 
 // The slider moves over the ε that are tried; another one can be typed, and is tried when saved.
 const grid = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "10"];
