@@ -44,12 +44,6 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
     axes = [axis_of(column, rows) for column in columns.values()]
     walk = Walk(Structure(Schema(columns, Rows(), schema.rules), axes), rows, {})
     draw_all(walk, rng)
-    for _ in range(AGAIN):
-        if not walk.dead.any():
-            break
-        again = walk.of(walk.dead)
-        draw_all(again, rng)
-        walk.put(walk.dead.copy(), again)
     valid = walk.frame(list(columns))[~walk.dead]
     if valid.empty:
         raise SchemaError(
@@ -66,14 +60,25 @@ def axis_of(column: Column, rows: int) -> Axis:
 
 
 def draw_all(walk: Walk, rng: np.random.Generator, latent: Floats | None = None) -> None:
-    """Draw every column of the rows of a walk, one after the other.
+    """Draw every column of the rows of a walk, and those again that keep no rules, some times.
 
     Args:
         walk: the rows, with what is given.
         rng: draws what is not given.
         latent: standard normal numbers: of the common factor, and of each column, shape
-            (1 + columns, rows).
+            (1 + columns, rows); of rows that are drawn again, others.
     """
+    _draw_once(walk, rng, latent)
+    for _ in range(AGAIN):
+        if not walk.dead.any():
+            break
+        again = walk.of(walk.dead)
+        _draw_once(again, rng, None)
+        walk.put(walk.dead.copy(), again)
+
+
+def _draw_once(walk: Walk, rng: np.random.Generator, latent: Floats | None) -> None:
+    """Draw every column of the rows of a walk, one after the other."""
     factor = rng.standard_normal(walk.rows) if latent is None else latent[0]
     for number in range(len(walk.structure.axes)):
         weights = _weights(walk.axis(number), factor)

@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.marginals.structure import AGAIN, Structure, Walk
+from dpbayes.mechanisms.marginals.structure import Structure, Walk
 from dpbayes.planning.made_up import axis_of, draw_all
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.panels import LAST
@@ -87,12 +87,6 @@ def _wave(
     plain = Schema(columns, Rows(), schema.rules)
     walk = Walk(Structure(plain, axes, given), persons, given)
     draw_all(walk, rng, latent)
-    for _ in range(AGAIN):
-        if not walk.dead.any():
-            break
-        again = walk.of(walk.dead)
-        draw_all(again, rng)
-        walk.put(walk.dead.copy(), again)
     return walk.known(), walk.dead
 
 
