@@ -129,6 +129,7 @@ class Planner:
         outlook = outlook.at_noise(synthesizer.rows_sd, self.rows, NOISE_IN_ROWS)
         expected: dict[str, Any] = {
             "epsilon": epsilon,
+            "shown": stated(epsilon),
             "mechanism": self.name,
             "claim": str(claim),
             "datasets": sets,

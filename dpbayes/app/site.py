@@ -352,11 +352,10 @@ class Site:
         """What is planned, and what at one ε; that of the choices if none is typed."""
         planned = self._planned()
         wanted = typed or self.project.choices.epsilon
-        at = [e for e in planned if "epsilon" in e and f"{e['epsilon']:g}" == wanted]
+        at = [e for e in planned if "epsilon" in e and _is_number(wanted, e["epsilon"])]
         failed = [e for e in planned if "epsilon" not in e]
         return {
             "planned": [entry for entry in planned if "columns" in entry],
-            "grid": [f"{e['epsilon']:g}" for e in planned if "epsilon" in e],
             "at": at[0] if at else None,
             "failed": failed[0]["error"] if failed else "",
             "wanted": wanted,
@@ -380,12 +379,12 @@ class Site:
         return self._part("table", **self._plan_at(""))
 
     def _save_epsilon(self, request: Request, typed: Mapping[str, str]) -> Response:
-        planned = {f"{e['epsilon']:g}" for e in self._planned() if "epsilon" in e}
+        planned = [entry["epsilon"] for entry in self._planned() if "epsilon" in entry]
         with self._lock:
             before = self.project.choices
             chosen = self.project.choose(typed)
             same = (chosen.number, chosen.reference) == (before.number, before.reference)
-            if not same or chosen.epsilon not in planned:
+            if not (same and any(_is_number(chosen.epsilon, epsilon) for epsilon in planned)):
                 self._stop_plan()
         if "open" in typed:
             if not (chosen.ledger and chosen.account):
@@ -529,6 +528,14 @@ async def _fault(request: Request, error: Exception) -> Response:
     """Answer where the program is at fault; the person who started it sees where."""
     traceback.print_exception(error)
     return Response("This is a fault of dpbayes, not yours: see where you started it.", 500)
+
+
+def _is_number(text: str, number: float) -> bool:
+    """Whether a text is a number in figures."""
+    try:
+        return float(text) == number
+    except ValueError:
+        return False
 
 
 def _next_guess(forms: Sequence[ColumnForm], place: int) -> int | None:
