@@ -22,6 +22,9 @@ from dpbayes.inference.firth import fit_firth
 from dpbayes.inference.several_rows import with_others
 from dpbayes.schema.values import level_text
 
+_STEPS = 500  # of an optimiser: statsmodels' own 35 end before some maxima of `negbin`
+_LEAST_ALPHA = 0.05  # overdispersion from which `negbin` is fitted
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -36,6 +39,7 @@ class Kind:
         intercept: the model has an intercept; otherwise it has cutpoints.
         method: the optimiser; None for that of statsmodels.
         separable: there is no maximum where a level or a covariate separates the outcomes.
+        start: function that returns where the optimiser begins, given statsmodels.api, y and X.
     """
 
     module: str
@@ -48,19 +52,38 @@ class Kind:
     intercept: bool = True
     method: str | None = None
     separable: bool = False
+    start: Callable[[ModuleType, pd.Series, pd.DataFrame], Any] | None = None
 
-    @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self, sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> dict[str, Any]:
         """Arguments of the model's ``fit``: of an optimiser, none of whose words are printed."""
-        quiet: dict[str, Any] = {} if self.name in _DIRECT else {"disp": 0}
-        return quiet if self.method is None else {**quiet, "method": self.method}
+        if self.name in _DIRECT:
+            return {}
+        arguments: dict[str, Any] = {"disp": 0, "maxiter": _STEPS}
+        if self.method is not None:
+            arguments["method"] = self.method
+        if self.start is not None:
+            arguments["start_params"] = self.start(sm, y, X)
+        return arguments
+
+
+def _poisson_start(sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> Any:
+    """Coefficients of a Poisson regression, and alpha by the moments of its residuals.
+
+    From statsmodels' own start some data sets with long tails are not fitted.
+    """
+    poisson = sm.GLM(y, X, family=sm.families.Poisson()).fit()
+    mean = poisson.fittedvalues
+    alpha = float((((y - mean) ** 2 - mean) / mean**2).mean())
+    return np.append(poisson.params, max(alpha, _LEAST_ALPHA))
 
 
 KINDS: dict[str, Kind] = {
     "ols": Kind("statsmodels.api", "OLS"),
     "logit": Kind("statsmodels.api", "Logit", coded=True, most=2, separable=True),
     "poisson": Kind("statsmodels.api", "Poisson", separable=True),
-    "negbin": Kind("statsmodels.api", "NegativeBinomial", separable=True),
+    "negbin": Kind(
+        "statsmodels.api", "NegativeBinomial", separable=True, start=_poisson_start
+    ),
     "gamma": Kind(
         "statsmodels.api", "GLM",
         lambda sm: {"family": sm.families.Gamma(sm.families.links.Log())}, above=0.0,
@@ -156,7 +179,9 @@ def formula_fit(
             _check_columns(X, where)
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
-            result = _maximum(lambda: model_of_data.fit(**kind.arguments), X * kind.separable)
+            result = _maximum(
+                lambda: model_of_data.fit(**kind.arguments(api, y, X)), X * kind.separable
+            )
             if result is None and model == "logit":
                 result = _penalised(y, X, tell)
             if result is None:

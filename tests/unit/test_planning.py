@@ -299,6 +299,25 @@ def test_a_warning_that_any_mechanism_would_deserve_does_not_decide():
     assert plan.posterior(1.0) == "score"
 
 
+def test_a_plan_says_of_counts_whose_slopes_they_are():
+    """Before a draw, of a model for counts with covariates; not of other outcomes."""
+    columns = {
+        "visits": {"type": "count", "upper": 60},
+        "ill": {"type": "binary", "levels": ["no", "yes"]},
+        "x": {"type": "binary", "levels": ["a", "b"], "public": True},
+    }
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+
+    def warned(formula, family):
+        model = dpb.Regression(formula, family)
+        outlook = dpb.Synthesizer(schema, dpb.Score(epsilon=1), model).outlook(30_000)
+        return any("those of the bulk of the records" in text for text in outlook.warnings)
+
+    assert warned("visits ~ x", "neg_binomial")
+    assert not warned("visits ~ 1", "neg_binomial")
+    assert not warned("ill ~ x", "bernoulli")
+
+
 WAVES = {
     "columns": {
         "nr": {"type": "identifier"},

@@ -176,6 +176,20 @@ def test_bad_input(table, formula, model, message):
         formula_fit(formula, model, {"ordinal": LEVELS["h"]})(table)
 
 
+def test_overdispersed_counts_have_a_maximum_that_is_found():
+    """With many zeros, and covariates of groups: statsmodels' own 35 steps end before it."""
+    rng = np.random.default_rng(6)
+    group, share = rng.integers(0, 60, 3000), rng.beta(1, 6, 60)
+    data = pd.DataFrame(
+        {"age": rng.uniform(0, 4.6, 3000), "sex": rng.integers(0, 2, 3000), "share": share[group]}
+    )
+    mean = np.exp(-1.5 + 0.25 * data["age"] + 0.2 * data["sex"] - 0.8 * data["share"])
+    data["visits"] = rng.poisson(mean * rng.gamma(1 / 3, 3, 3000))
+    fit = formula_fit("visits ~ age + sex + share", "negbin")(data)
+    truth = pd.Series({"Intercept": -1.5, "age": 0.25, "sex": 0.2, "share": -0.8, "alpha": 3.0})
+    assert (((fit.params - truth) / fit.bse).abs() < 3.5).all()  # error rate 0.002
+
+
 def test_every_interval_that_no_rule_covers_says_so():
     frames = tuple(pd.DataFrame({"y": np.arange(5.0) + k}) for k in range(3))
 

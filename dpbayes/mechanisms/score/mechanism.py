@@ -170,7 +170,7 @@ class Score(NoisyMechanism[FittedScore]):
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if information >= LOST:
             warnings = (*_of_intervals(rounds, longer), *_of_groups(rounds, longer))
-            return Forecast(facts, (*warnings, *_of_slopes(model)))
+            return Forecast(facts, (*warnings, *_of_slopes(model), *_of_counts(model)))
         needed = math.ceil(rows * LOST / information)
         problem = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
@@ -236,6 +236,26 @@ def _of_slopes(model: Model) -> Iterator[ForecastWarning]:
             "the slope of such a fit.",
             "Add the mean of a covariate in its group as a further public covariate (Mundlak "
             "1978): the slope beside it is that within groups.",
+            against=False,
+        )
+
+
+def _of_counts(model: Model) -> Iterator[ForecastWarning]:
+    """Yield a warning of slopes of counts, whose tails families often do not follow.
+
+    The figures are of seven releases by `neg_binomial` at ε = 1 of the pharmacy visits of 27,765
+    persons (VietNamI of Ecdat for R). Of counts simulated from the family all intervals covered.
+    """
+    if not isinstance(model, ColumnModel) or not model.formula.names:
+        return
+    if model.formula.outcome.type == "count":
+        yield ForecastWarning(
+            "Slopes are those of the bulk of the records: what is far from the model is clipped. "
+            "Where counts do not follow the family, as with many zeros beside a long tail, slopes "
+            "were up to 7 of their standard errors from a fit to the records, and 12 of 29 "
+            "intervals missed it.",
+            "Compare families on earlier records: hurdle and zero-inflated ones fit counts with "
+            "many zeros.",
             against=False,
         )
 
