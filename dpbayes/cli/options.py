@@ -287,27 +287,28 @@ class MechanismOptions:
         settings = read_settings(named, self.more or ())
         name = self.mechanism
         if name is None:  # not where it is empty, as an unset variable of the shell is
-            name = self._usual(model, settings, engine)
+            name = _usual(model, settings, engine)
         if delta is not None and get_kind(name, settings).takes("delta"):
             if "delta" in settings:
                 raise GuaranteeError("--delta and --set delta=... are the same: give one.")
             settings["delta"] = delta
         return get_mechanism(name, **settings)
 
-    def _usual(self, model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
-        """Name of the mechanism that is taken if none is named."""
-        schema = Schema.from_toml(model.schema)
-        if schema.unit is not None or not model.given:
-            return of_tables(schema)
-        if not model.family or engine == "candidates":
-            return Anchored.name
-        return usual(schema, model.choice(), settings)
-
 
 def check_kept(schema: Schema) -> None:
     """Raise SchemaError if a regression of ``keep`` can be kept by no mechanism."""
     if schema.keep:
         Synthesizer(schema, get_mechanism(of_tables(schema), epsilon=1.0))
+
+
+def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
+    """Name of the mechanism that is taken if none is named."""
+    schema = Schema.from_toml(model.schema)
+    if schema.unit is not None or not model.given:
+        return of_tables(schema)
+    if not model.family or engine == "candidates":
+        return Anchored.name
+    return usual(schema, model.choice(), settings)
 
 
 @dataclass(frozen=True, kw_only=True)
