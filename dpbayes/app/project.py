@@ -22,7 +22,14 @@ from dpbayes.records.formats.source import is_address
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 MOST_TYPED = 2000  # characters of one choice
-_PASSWORD = re.compile(r"://[^/]*:[^@]*@|[?&](pass\w*|pwd)=", re.IGNORECASE)
+NUMBERS = ("datasets", "epsilon", "delta", "number")
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?", re.ASCII)
+# Addresses that have no place for a password; of another form it is not known where one may be.
+_OPEN = re.compile(
+    r"(sqlite|duckdb):/+[\w./ ~+-]+|[a-z][\w+.-]*://([\w.+~-]+@)?[\w.-]+(:\d+)?(/[\w.+~-]*)*",
+    re.IGNORECASE,
+)
+_KEYWORDS = re.compile(r"(pass|pwd)\w*\s*=", re.IGNORECASE)  # host=... password=...
 TABLE, FAMILY, PROGRAM = MODELS = ("table", "family", "program")
 
 
@@ -69,9 +76,10 @@ class ProjectSettings:
             stored = json.loads(read_text(path))
             if not isinstance(stored, dict):
                 raise ValueError("no object")
+            json.dumps(stored, ensure_ascii=False).encode()  # or no page can show it
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise DataError(
                 f"{str(path)!r} is damaged, and what was chosen is lost. Remove the file, and "
                 "choose again (steps 3 and 4)."
@@ -82,7 +90,7 @@ class ProjectSettings:
         """Replace those that are typed; other names, and what is no text, are ignored.
 
         Raises:
-            DataError: a text is too long, or an address has a password.
+            DataError: a text is too long, a number is none, or an address may have a password.
         """
         known = {field.name for field in fields(self)}
         texts = {
@@ -93,6 +101,9 @@ class ProjectSettings:
         for name, text in texts.items():
             if len(text) > MOST_TYPED:
                 raise DataError(f"{name}: at most {MOST_TYPED:,} characters are taken.")
+        for name in NUMBERS:
+            if texts.get(name) and not _NUMBER.fullmatch(texts[name]):
+                raise DataError(f"{name} = {texts[name]!r:.40} must be a number, as 0.5 or 1e-6.")
         for name in ("ledger", "reference"):
             refuse_password(texts.get(name, ""))
         if texts.get("model", TABLE) not in MODELS:
@@ -249,6 +260,12 @@ class Project:
         path = self.out / (RELEASE if of_readers else CONFIDENTIAL) / PAGE
         return path if path.is_file() else None
 
+    @property
+    def started(self) -> str:
+        """The command that shows the page."""
+        work = f"--work={self.folder}"
+        return shlex.join(["dpbayes", "app", _word(self.data), *self.reading, work])
+
     def draft(self) -> list[str]:
         """Words of the command that drafts the schema."""
         return ["schema", "draft", _word(self.data), *self.reading, f"--out={self.schema}"]
@@ -288,7 +305,7 @@ class Project:
     def open_account(self, budget: str) -> list[str]:
         """Words of the command that opens the account which pays, with its budget."""
         chosen = self.choices
-        options = [f"--account={chosen.account}", f"--epsilon={budget}"]
+        options = [f"--account={chosen.account}", f"--epsilon={budget}", *chosen.words_of("delta")]
         return ["ledger", "create", _word(chosen.ledger), *options]
 
     def report(self) -> list[str]:
@@ -311,10 +328,11 @@ class Project:
 
 def refuse_password(address: str) -> None:
     """Raise DataError for an address with a password, which commands and pages would show."""
-    if _PASSWORD.search(address):
+    if ("://" in address and not _OPEN.fullmatch(address)) or _KEYWORDS.search(address):
         raise DataError(
-            "the address has a password, which commands and pages would show. Leave it out "
-            "(PostgreSQL reads ~/.pgpass), or type the commands yourself."
+            "the address may have a password, which commands and pages would show. Write it as "
+            "SCHEME://USER@HOST/DATABASE (PostgreSQL reads ~/.pgpass), or type the commands "
+            "yourself."
         )
 
 

@@ -55,6 +55,8 @@ STEPS = {
 HERE = Path(__file__).parent
 EVERY = 0.4  # seconds between looks at what runs
 ALONE = 20.0  # seconds without an open page after which the program ends
+NO_COLUMN = "the schema has no such column."
+MOST_COLUMNS = 10**6
 NOTHING = Response("There is no such page.", 404)
 Answer = Callable[[Request, Mapping[str, str]], Response]
 
@@ -80,7 +82,7 @@ class Site:
             lstrip_blocks=True,
             undefined=StrictUndefined,
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._watched, self._watchers, self._last = False, 0, time.monotonic()
         self._ended = False
         self._said = ""  # an error that the next page shows
@@ -102,7 +104,7 @@ class Site:
             "/file": self._file,
             "/schema": self._schema,
             "/schema/text": self._text,
-            "/schema/column/{place:int}": self._column,
+            "/schema/column/{place}": self._column,
             "/hold": self._hold,
             "/epsilon": self._epsilon,
             "/epsilon/at": self._at,
@@ -120,7 +122,7 @@ class Site:
             "/file": self._draft,
             "/schema": self._save_table,
             "/schema/text": self._save_text,
-            "/schema/column/{place:int}": self._save_column,
+            "/schema/column/{place}": self._save_column,
             "/hold": self._save_hold,
             "/epsilon": self._save_epsilon,
             "/release": self._save_release,
@@ -252,7 +254,7 @@ class Site:
         with self._lock:
             write_whole(self.project.schema, text.encode(), PRIVATE_FILE)
             self.jobs.pop("check", None)
-            self._stop_plan()
+            self._changed()
 
     def _schema(self, request: Request) -> Response:
         text = self._schema_text()
@@ -264,10 +266,13 @@ class Site:
     def _save_table(self, request: Request, typed: Mapping[str, str]) -> Response:
         if "check" in typed:
             self._start("check", ["dpbayes", *self.project.check_schema()])
-        elif "identifier" in typed:
-            self._save_schema(checked(as_identifier(self._schema_text(), typed["identifier"])))
-        else:
-            self._save_schema(with_table(self._schema_text(), typed))
+            return self._to("schema")
+        with self._lock:
+            text = self._schema_text()
+            if "identifier" in typed:
+                self._save_schema(checked(as_identifier(text, typed["identifier"])))
+            else:
+                self._save_schema(with_table(text, typed))
         return self._to("schema")
 
     def _text(self, request: Request) -> Response:
@@ -282,19 +287,23 @@ class Site:
 
     def _column(self, request: Request) -> Response:
         forms = list(column_forms(self._schema_text()).values())
-        place = int(request.path_params["place"])
+        place = _place(request)
         if not place < len(forms):
-            return self._to("schema", "the schema has no such column.")
+            return self._to("schema", NO_COLUMN)
         return self._shown(
             "schema", "column", form=forms[place], place=place, of=len(forms),
             after=_next_guess(forms, place),
         )  # fmt: skip
 
     def _save_column(self, request: Request, typed: Mapping[str, str]) -> Response:
-        text, place = self._schema_text(), int(request.path_params["place"])
+        with self._lock:  # no other answer comes between reading and saving
+            return self._column_saved(_place(request), typed)
+
+    def _column_saved(self, place: int, typed: Mapping[str, str]) -> Response:
+        text = self._schema_text()
         form, answers = column_forms(text).get(typed.get("column", "")), dict(typed)
         if form is None:
-            return self._to("schema", "the schema has no such column.")
+            return self._to("schema", NO_COLUMN)
         if "leave-out" in typed:
             self._save_schema(without_column(text, form.name))
             return self._to("schema")
@@ -325,7 +334,7 @@ class Site:
         """Save choices; what was planned with others stops."""
         with self._lock:
             self.project.choose(typed)
-            self._stop_plan()
+            self._changed()
 
     # 4. ε.
 
@@ -333,6 +342,15 @@ class Site:
         """Stop planning, because what is planned has changed."""
         if job := self.jobs.pop("plan", None):
             job.cancel()
+
+    def _changed(self) -> None:
+        """Stop planning, and show no more how an earlier try to release ended."""
+        self._stop_plan()
+        self._forget_release()
+
+    def _forget_release(self) -> None:
+        if "release" in self.jobs and not self.jobs["release"].running:
+            del self.jobs["release"]
 
     def _planned(self) -> list[dict[str, Any]]:
         """What is expected at the ε that are planned so far, by ε."""
@@ -386,6 +404,8 @@ class Site:
             same = (chosen.number, chosen.reference) == (before.number, before.reference)
             if not (same and any(_is_number(chosen.epsilon, epsilon) for epsilon in planned)):
                 self._stop_plan()
+            if chosen != before:
+                self._forget_release()
         if "open" in typed:
             if not (chosen.ledger and chosen.account):
                 raise SchemaError("name the ledger and the account.")
@@ -522,6 +542,12 @@ class Site:
                 self._watchers, self._last = self._watchers - 1, time.monotonic()
 
         return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+def _place(request: Request) -> int:
+    """Number of a column, from the address."""
+    text = str(request.path_params["place"])
+    return int(text) if text.isdecimal() and len(text) < 7 else MOST_COLUMNS
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -189,9 +189,12 @@ def left_out(text: str, column: str) -> str:
 def columns_left_out(text: str) -> dict[str, tuple[str, ...]]:
     """Columns that the draft, or somebody since, left out, with the comments above."""
     lines, columns = text.split("\n"), {}
+    there = _sections(lines)
     for place, line in enumerate(lines):
         if match := _LEFT_OUT.fullmatch(line.strip()):
             (name,) = tomllib.loads(match[1])["columns"]
+            if name in there:  # somebody wrote it in again
+                continue
             notes = lines[_notes_from(lines, place) : place]
             columns[name] = tuple(note.removeprefix("#").strip() for note in notes)
     return columns
@@ -204,7 +207,7 @@ def as_identifier(text: str, column: str) -> str:
         SchemaError: no such column was left out.
     """
     lines = text.split("\n")
-    for place, line in enumerate(lines):
+    for place, line in enumerate(lines if column in columns_left_out(text) else ()):
         match = _LEFT_OUT.fullmatch(line.strip())
         if match and list(tomllib.loads(match[1])["columns"]) == [column]:
             lines[place : place + 1] = [match[1], 'type = "identifier"']

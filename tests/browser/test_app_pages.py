@@ -128,7 +128,7 @@ def test_a_table_from_file_to_release(browser, server):
     hands.look("epsilon")
     hands.click("Save, and go on to the release")
     hands.until("marginals: ε = 3 (add/remove)")
-    hands.click("Release: spends ε = 3")
+    hands.click("Release with ε = 3")
     hands.until("Release: done")
     hands.look("release")
     assert statement(server)["epsilon"] == pytest.approx(3)
@@ -167,7 +167,7 @@ def test_a_regression_with_groups(browser, server):
     hands.until("anchored: ε = 1 (substitution)")
     hands.look("epsilon-model")
     hands.click("Save, and go on to the release")
-    hands.click("Release: spends ε = 1")
+    hands.click("Release with ε = 1")
     hands.until("Cancel")
     hands.until("Release: done")
     assert statement(server)["epsilon_substitution"] == 1.0

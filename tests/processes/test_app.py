@@ -58,7 +58,8 @@ def test_a_wrong_schema_is_refused_and_what_was_typed_stays(server):
     assert "[columns.x]" in text
     assert (server.folder / "people-release" / "schema.toml").read_text() == before
     assert "has no such column" in alerts(server.sent("/schema/column/0", column="<b>"))[0]
-    assert server.ask("GET", "/schema/column/%3Cb%3E")[0] == 404
+    for place in ("%3Cb%3E", "9" * 5000, "99"):
+        assert server.ask("GET", f"/schema/column/{place}")[0] == 303  # to the list
     assert server.ask("GET", "/house/")[0] == server.ask("GET", "/readers/x")[0] == 404
 
 
@@ -140,6 +141,22 @@ def test_saves_at_the_same_time(server):
         assert set(answers) == {303}
     chosen = json.loads((server.folder / "people-release" / "choices.json").read_text())
     assert chosen["epsilon"] in ("1", "2", "3")
+    with ThreadPoolExecutor(3) as pool:  # no answer about a column is lost
+        answers = pool.map(
+            lambda place: server.ask("POST", f"/schema/column/{place[0]}", **place[1])[0],
+            enumerate(
+                [
+                    {"column": "age", "type": "count", "lower": "18", "upper": "90",
+                     "public": "true", "label": "a"},
+                    {"column": "region", "type": "categorical", "levels": "n\ns\nw",
+                     "public": "true", "label": "b"},
+                    {"column": "ill", "type": "binary", "levels": "no\nyes", "label": "c"},
+                ]
+            ),
+        )  # fmt: skip
+        assert set(answers) == {303}
+    schema = (server.folder / "people-release" / "schema.toml").read_text()
+    assert [f'label = "{label}"' in schema for label in "abc"] == [True] * 3
 
 
 def test_damaged_choices_release_nothing(server):

@@ -151,8 +151,11 @@ def test_a_column_that_was_left_out_identifies_persons(draft):
     assert entry(after, "person") == {"type": "identifier"}
     assert not columns_left_out(after)
     assert list(columns_left_out(without_column(after, "wage"))) == ["wage"]
-    with pytest.raises(SchemaError, match="'age' was not left out"):
-        as_identifier(draft, "age")
+    again = draft + '[columns.person]\ntype = "categorical"\nlevels = ["p0", "p1"]\n'
+    assert not columns_left_out(again)  # it was written in again
+    for schema, name in ((draft, "age"), (again, "person")):
+        with pytest.raises(SchemaError, match=f"{name!r} was not left out"):
+            as_identifier(schema, name)
 
 
 def test_the_whole_table(draft):
