@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import DataFormula, columns_of
@@ -52,21 +53,10 @@ class Kind:
     intercept: bool = True
     method: str | None = None
     separable: bool = False
-    start: Callable[[ModuleType, pd.Series, pd.DataFrame], Any] | None = None
-
-    def arguments(self, sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> dict[str, Any]:
-        """Arguments of the model's ``fit``: of an optimiser, none of whose words are printed."""
-        if self.name in _DIRECT:
-            return {}
-        arguments: dict[str, Any] = {"disp": 0, "maxiter": _STEPS}
-        if self.method is not None:
-            arguments["method"] = self.method
-        if self.start is not None:
-            arguments["start_params"] = self.start(sm, y, X)
-        return arguments
+    start: Callable[[ModuleType, pd.Series, pd.DataFrame], Floats] | None = None
 
 
-def _poisson_start(sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> Any:
+def _poisson_start(sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> Floats:
     """Coefficients of a Poisson regression, and alpha by the moments of its residuals.
 
     From statsmodels' own start some data sets with long tails are not fitted.
@@ -179,9 +169,7 @@ def formula_fit(
             _check_columns(X, where)
             X = X if kind.intercept else X.drop(columns="Intercept")
             model_of_data = getattr(module, kind.name)(y, X, **kind.options(api))
-            result = _maximum(
-                lambda: model_of_data.fit(**kind.arguments(api, y, X)), X * kind.separable
-            )
+            result = _maximum(lambda: _fitted(kind, model_of_data, api, y, X), X * kind.separable)
             if result is None and model == "logit":
                 result = _penalised(y, X, tell)
             if result is None:
@@ -313,6 +301,18 @@ def _maximum(fit: Callable[[], Any], X: pd.DataFrame) -> Any | None:
         errors = np.asarray(result.bse, dtype=float)
         unknown = errors[: len(span)] * span > _UNKNOWN
         return result if converged and np.isfinite(errors).all() and not unknown.any() else None
+
+
+def _fitted(kind: Kind, model: Any, sm: ModuleType, y: pd.Series, X: pd.DataFrame) -> Any:
+    """Fit a model to y and X; what an optimiser says is not printed."""
+    if kind.name in _DIRECT:
+        return model.fit()
+    arguments: dict[str, Any] = {"disp": 0, "maxiter": _STEPS}
+    if kind.method is not None:
+        arguments["method"] = kind.method
+    if kind.start is not None:
+        arguments["start_params"] = kind.start(sm, y, X)
+    return model.fit(**arguments)
 
 
 def _finished(
