@@ -330,9 +330,9 @@ def refuse_password(address: str) -> None:
     """Raise DataError for an address with a password, which commands and pages would show."""
     if ("://" in address and not _OPEN.fullmatch(address)) or _KEYWORDS.search(address):
         raise DataError(
-            "the address may have a password, which commands and pages would show. Write it as "
-            "SCHEME://USER@HOST/DATABASE (PostgreSQL reads ~/.pgpass), or type the commands "
-            "yourself."
+            "the address may have a password, which commands and pages would show. Write nothing "
+            "but scheme, user, host, port and database (PostgreSQL reads ~/.pgpass), or type the "
+            "commands yourself."
         )
 
 
