@@ -11,6 +11,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 import dpbayes as dpb
+from dpbayes.core import interrupts
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.mechanisms import MECHANISMS
@@ -42,6 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_report_header() -> str:
     return f"tests of the cmdstan engine are skipped: {NO_CMDSTAN}" if NO_CMDSTAN else ""
+
+
+@pytest.fixture(autouse=True)
+def own_handlers_of_signals():
+    """A test that listens for signals, as commands do, leaves no note of one to the next."""
+    numbers = (*interrupts.SIGNALS, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

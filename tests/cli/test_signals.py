@@ -135,10 +135,6 @@ def leaves(monkeypatch):
         raise SystemExit(code)
 
     monkeypatch.setattr("dpbayes.cli.app.leave", leave)
-    yield
-    for number in (*NUMBERS, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
