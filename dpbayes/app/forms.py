@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_origin, get_type_hints
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Schema
@@ -18,19 +19,14 @@ from dpbayes.schema.confirmation import (
     removed,
 )
 from dpbayes.schema.draft import MARK, line_of
-from dpbayes.schema.table import IDENTIFIER, TITLES, UNITS
+from dpbayes.schema.editors import TABLES, key_descriptions, keys_of
+from dpbayes.schema.table import IDENTIFIER, TITLES
 
 CHOICE, TRUTH, LINES, LINE = "choice", "truth", "lines", "line"
 _OF_LISTS = ("levels", "atoms")
 _OF_TEXT = ("type", "format", "only_if", "unit", "label")
 _OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")
 _DAYS = ("date", "datetime")
-TABLES = ("cluster", *(kind.table for kind in UNITS), "survey")  # which rows belong together
-EXAMPLES = {
-    "cluster": '{column = "person", most = 5}',
-    **{kind.table: kind.example for kind in UNITS},
-    "survey": '{weights = "wt", population = 1_250_000, largest = 400}',
-}
 WORDS = {  # what is asked for each key of a column, and what to type
     "type": ("Type", "Codes are categorical, or ordinal in order; an identifier is dropped."),
     "lower": ("Smallest possible value", "Of all who could be in the table, not of those who are."),
@@ -46,15 +42,15 @@ WORDS = {  # what is asked for each key of a column, and what to type
     "public": ("Public", "Released unchanged: every value of this column is published."),
 }
 SHOWN = 6  # levels of a column in the list of columns
-TABLE_KEYS = (*TITLES, "rows", "rules", *TABLES)
+_OF_TABLE = (*TITLES, "rows", "rules")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a column, as the page shows it.
+    """A key of a column, or of the table, as the page shows it.
 
     Attributes:
-        key: the key of the schema file.
+        key: the key of the schema file; TABLE.KEY for one of a table such as ``cluster``.
         kind: ``choice``, ``truth`` (a box to tick), ``lines`` or ``line``.
         typed: its value as it is typed.
         guessed: whether it was read off the records, and nobody has confirmed it.
@@ -162,7 +158,7 @@ def typed(value: object) -> str:
 
 def _toml(value: object) -> str:
     """Write a value as in a schema file; a table on one line."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # rows = {noisy = 0.05}
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     return line_of("x", value).partition("=")[2].strip()
 
@@ -214,7 +210,10 @@ def answered(text: str, column: str, answers: Mapping[str, str], source: str) ->
         raise SchemaError(f"the schema has no column {column!r}.")
     if answers.get("type") == IDENTIFIER:
         return checked(_identifier(text, forms[column], source))
-    for field in forms[column].fields:
+    kind = answers.get("type", forms[column].typed("type"))
+    # Bounds first if they become levels, which follow from them.
+    ordered = sorted(forms[column].fields, key=lambda f: f.key == "type" and kind not in NUMERIC)
+    for field in ordered:
         answer = answers.get(field.key, "").replace("\r\n", "\n").strip()
         if field.kind == TRUTH:
             answer = "true" if answer else ""
@@ -228,6 +227,9 @@ def answered(text: str, column: str, answers: Mapping[str, str], source: str) ->
             continue
         value = read_value(field.key, answer, before)
         text = changed(text, column, line_of(field.key, value))
+    for key in tomllib.loads(text)["columns"][column]:
+        if kind != forms[column].typed("type") and key != MARK and not _could_have(key, kind):
+            text = removed(text, column, key)
     # A change of type may have replaced keys, so that others are marked now.
     marked = column_forms(text)[column].fields
     confirm = [f.key for f in marked if f.guessed and f"confirm-{f.key}" in answers]
@@ -248,21 +250,43 @@ def _identifier(text: str, column: ColumnForm, source: str) -> str:
     return changed(text, column.name, line_of("type", IDENTIFIER))
 
 
-def without_column(text: str, column: str) -> str:
-    """Return the text without a column, which is then neither used nor released.
+def without_columns(text: str, columns: Iterable[str]) -> str:
+    """Return the text without columns, which are then neither used nor released.
 
     Raises:
         SchemaError: there is no such column, or others need it.
     """
-    if column not in column_forms(text):
-        raise SchemaError(f"the schema has no column {column!r}.")
-    return checked(left_out(text, column))
+    for column in columns:
+        if column not in column_forms(text):
+            raise SchemaError(f"the schema has no column {column!r}.")
+        text = left_out(text, column)
+    return checked(text)
 
 
 def table_form(text: str) -> dict[str, str]:
     """What the schema file says of the whole table, as it is typed."""
     entries = tomllib.loads(text)
-    return {key: typed(entries.get(key)) for key in TABLE_KEYS}
+    return {key: typed(entries.get(key)) for key in _OF_TABLE}
+
+
+def grouping_forms(text: str) -> dict[str, tuple[Field, ...]]:
+    """Keys of the tables that say which rows belong together, and of the weights, by table."""
+    entries, forms = tomllib.loads(text), {}
+    for name, kind in TABLES.items():
+        entry, about, hints = entries.get(name, {}), key_descriptions(kind), get_type_hints(kind)
+        forms[name] = tuple(
+            Field(
+                f"{name}.{key}",
+                LINES if get_origin(hints[key]) is tuple else LINE,
+                typed(entry.get(key)),
+                False,
+                "",
+                key if needed else f"{key}, if any",
+                about[key][0].upper() + about[key][1:],
+            )
+            for key, needed in keys_of(kind).items()
+        )
+    return forms
 
 
 def with_table(text: str, answers: Mapping[str, str]) -> str:
@@ -271,12 +295,33 @@ def with_table(text: str, answers: Mapping[str, str]) -> str:
     Raises:
         SchemaError: an entry cannot be read, or the file would be no schema.
     """
-    before = table_form(text)
-    for key in TABLE_KEYS:
-        answer = answers.get(key, before[key]).replace("\r\n", "\n").strip()
-        if answer != before[key].strip():
+    for key, before in table_form(text).items():
+        answer = answers.get(key, before).replace("\r\n", "\n").strip()
+        if answer != before.strip():
             text = declared(text, key, _of_table(key, answer) if answer else None)
+    for name, fields in grouping_forms(text).items():
+        given = {
+            field.key: answers.get(field.key, field.typed).replace("\r\n", "\n").strip()
+            for field in fields
+        }
+        if any(given[field.key] != field.typed.strip() for field in fields):
+            text = declared(text, name, _grouping(name, given) or None)
     return checked(text)
+
+
+def _grouping(name: str, given: Mapping[str, str]) -> dict[str, object]:
+    """Read what is typed for the keys of a table such as ``cluster``, without those left empty."""
+    hints, entry = get_type_hints(TABLES[name]), {}
+    for key, answer in given.items():
+        hint = hints[key.removeprefix(f"{name}.")]
+        value: object = answer
+        if get_origin(hint) is tuple:
+            value = [line.strip() for line in answer.split("\n") if line.strip()]
+        elif hint in (int, float) and answer and (value := _number(answer)) is None:
+            raise SchemaError(f"{key}: {answer!r} must be a number.")
+        if value not in ("", []):
+            entry[key.removeprefix(f"{name}.")] = value
+    return entry
 
 
 def _of_table(key: str, answer: str) -> object:
@@ -290,8 +335,7 @@ def _of_table(key: str, answer: str) -> object:
     try:
         return tomllib.loads(f"x = {answer}")["x"]
     except tomllib.TOMLDecodeError:
-        example = f", as: {EXAMPLES[key]}" if key in EXAMPLES else ""
-        raise SchemaError(f"{key}: {answer!r} cannot be read{example}.") from None
+        raise SchemaError(f"{key}: {answer!r} cannot be read.") from None
 
 
 def checked(text: str) -> str:

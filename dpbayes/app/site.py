@@ -8,12 +8,11 @@ import json
 import secrets
 import threading
 import time
-import traceback
 import zipfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -22,18 +21,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from dpbayes.app.answers import NOTHING, download, fault, report_page
 from dpbayes.app.commands import RunningCommand
 from dpbayes.app.forms import (
-    EXAMPLES,
     ColumnForm,
     answered,
     checked,
     column_forms,
+    grouping_forms,
     table_form,
     with_table,
-    without_column,
+    without_columns,
 )
-from dpbayes.app.gate import REPORT_POLICY
 from dpbayes.app.notebook import notebook
 from dpbayes.app.project import MODELS, PRIVATE_FILE, Project
 from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
@@ -41,7 +40,7 @@ from dpbayes.core.files import read_text, write_whole
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import RELEASE
-from dpbayes.schema.confirmation import as_identifier, columns_left_out
+from dpbayes.schema.confirmation import as_identifier, columns_left_out, taken_back
 from dpbayes.stan.families import FAMILIES
 
 STEPS = {
@@ -57,7 +56,6 @@ EVERY = 0.4  # seconds between looks at what runs
 ALONE = 20.0  # seconds without an open page after which the program ends
 NO_COLUMN = "the schema has no such column."
 MOST_COLUMNS = 10**6
-NOTHING = Response("There is no such page.", 404)
 Answer = Callable[[Request, Mapping[str, str]], Response]
 
 
@@ -86,6 +84,8 @@ class Site:
         self._watched, self._watchers, self._last = False, 0, time.monotonic()
         self._ended = False
         self._said = ""  # an error that the next page shows
+        self._noted = ""  # what else it says, once
+        self._source = ""  # who confirmed the column before
         self._refused = ""  # a text of the schema that was not saved
         self._begun = 0  # releases
         # Pages have it, and answers to their scripts: another program on this port does not.
@@ -142,7 +142,7 @@ class Site:
                 ),
                 Route("/events", self._events, methods=["GET"]),
             ],
-            exception_handlers={Exception: _fault},
+            exception_handlers={Exception: fault},
         )
 
     def end(self) -> None:
@@ -187,6 +187,7 @@ class Site:
     def _shown(self, step: str, template: str = "", error: str = "", **more: Any) -> Response:
         """Render a page of a step, with what is to be said once."""
         error, self._said = error or self._said, ""
+        noted, self._noted = self._noted, ""
         drafted = self.project.schema.exists()
         ready = {name: drafted for name in STEPS} | {"file": True}
         ready["look"] = self.project.latest is not None
@@ -196,6 +197,7 @@ class Site:
             step=step,
             ready=ready,
             error=error,
+            noted=noted,
             jobs=self.jobs,
             **more,
         )
@@ -260,7 +262,7 @@ class Site:
         text = self._schema_text()
         return self._shown(
             "schema", columns=column_forms(text), table=table_form(text),
-            examples=EXAMPLES, left_out=columns_left_out(text),
+            groupings=grouping_forms(text), left_out=columns_left_out(text),
         )  # fmt: skip
 
     def _save_table(self, request: Request, typed: Mapping[str, str]) -> Response:
@@ -270,9 +272,15 @@ class Site:
         with self._lock:
             text = self._schema_text()
             if "identifier" in typed:
-                self._save_schema(checked(as_identifier(text, typed["identifier"])))
+                text = checked(as_identifier(text, typed["identifier"]))
+            elif "back" in typed:
+                text = checked(taken_back(text, typed["back"]))
+            elif "leave-out" in typed:
+                ticked = [name for key, name in typed.items() if key.startswith("tick-")]
+                text = without_columns(text, ticked)
             else:
-                self._save_schema(with_table(text, typed))
+                text = with_table(text, typed)
+            self._save_schema(text)
         return self._to("schema")
 
     def _text(self, request: Request) -> Response:
@@ -292,7 +300,7 @@ class Site:
             return self._to("schema", NO_COLUMN)
         return self._shown(
             "schema", "column", form=forms[place], place=place, of=len(forms),
-            after=_next_guess(forms, place),
+            after=_next_guess(forms, place), source=self._source,
         )  # fmt: skip
 
     def _save_column(self, request: Request, typed: Mapping[str, str]) -> Response:
@@ -305,13 +313,25 @@ class Site:
         if form is None:
             return self._to("schema", NO_COLUMN)
         if "leave-out" in typed:
-            self._save_schema(without_column(text, form.name))
-            return self._to("schema")
+            self._save_schema(without_columns(text, [form.name]))
+            self._noted = f"{form.name} is left out. It can be taken back on the list of columns."
+            return self._to_guess(place - 1)
         if "all" in typed:
             answers |= {f"confirm-{field.key}": "on" for field in form.fields if field.guessed}
-        self._save_schema(answered(text, form.name, answers, typed.get("source", "")))
-        forms = list(column_forms(self._schema_text()).values())
-        following = place if forms[place].guesses else _next_guess(forms, place)
+        self._source = typed.get("source", "")
+        self._save_schema(answered(text, form.name, answers, self._source))
+        after = column_forms(self._schema_text())[form.name]
+        if not after.guesses:
+            return self._to_guess(place)
+        if after.typed("type") != form.typed("type"):
+            self._noted = (
+                "Saved. Another type has other keys: those marked GUESSED below are not confirmed."
+            )
+        return self._to(f"schema/column/{place}")
+
+    def _to_guess(self, place: int) -> Response:
+        """Lead to the next column with guesses left after a place, or to all columns."""
+        following = _next_guess(list(column_forms(self._schema_text()).values()), place)
         return self._to("schema" if following is None else f"schema/column/{following}")
 
     # 3. What must hold.
@@ -477,10 +497,10 @@ class Site:
         return self._to("look")
 
     def _house(self, request: Request) -> Response:
-        return _page(self._latest().page(of_readers=False))
+        return report_page(self._latest().page(of_readers=False))
 
     def _readers(self, request: Request) -> Response:
-        return _page(self._latest().page(of_readers=True))
+        return report_page(self._latest().page(of_readers=True))
 
     def _files(self) -> dict[str, Path]:
         """Files that may be published, by name."""
@@ -492,7 +512,7 @@ class Site:
         """A file of the release; its name is looked up among those that are there."""
         name = request.path_params["name"]
         path = self._files().get(name)
-        return NOTHING if path is None else _download(name, path.read_bytes())
+        return NOTHING if path is None else download(name, path.read_bytes())
 
     def _zip(self, request: Request) -> Response:
         """The release as one file."""
@@ -500,10 +520,10 @@ class Site:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
             for name, path in self._files().items():
                 files.write(path, f"release/{name}")
-        return _download("release.zip", packed.getvalue())
+        return download("release.zip", packed.getvalue())
 
     def _notebook(self, request: Request) -> Response:
-        return _download("release.ipynb", notebook(self._latest()).encode())
+        return download("release.ipynb", notebook(self._latest()).encode())
 
     # What all pages share.
 
@@ -550,12 +570,6 @@ def _place(request: Request) -> int:
     return int(text) if text.isdecimal() and len(text) < 7 else MOST_COLUMNS
 
 
-async def _fault(request: Request, error: Exception) -> Response:
-    """Answer where the program is at fault; the person who started it sees where."""
-    traceback.print_exception(error)
-    return Response("This is a fault of dpbayes, not yours: see where you started it.", 500)
-
-
 def _is_number(text: str, number: float) -> bool:
     """Whether a text is a number in figures."""
     try:
@@ -568,16 +582,3 @@ def _next_guess(forms: Sequence[ColumnForm], place: int) -> int | None:
     """Place of the next column with guesses left, after this one; None if there is none."""
     places = [*range(place + 1, len(forms)), *range(place)]
     return next((other for other in places if forms[other].guesses), None)
-
-
-def _page(path: Path | None) -> Response:
-    """A page about the release, or nothing if it is not written yet."""
-    if path is None:
-        return NOTHING
-    policy = {"content-security-policy": REPORT_POLICY}
-    return HTMLResponse(path.read_text(encoding="utf-8"), headers=policy)
-
-
-def _download(name: str, content: bytes) -> Response:
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
-    return Response(content, media_type="application/octet-stream", headers=headers)

@@ -21,6 +21,7 @@ _COMMENT = "  # GUESSED: "
 _OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
 _SUGGESTED = re.compile(rf"# \d+ different values only\..*({LEVELS}\[.*?\])")
 _LEFT_OUT = re.compile(r"# (\[columns\..*\]) left out")
+_KEPT = "#: "  # begins each line of the section of a column that was left out
 _SECTION = re.compile(r"\[columns\..*\]\s*")
 
 
@@ -102,7 +103,8 @@ def changed(text: str, column: str, line: str) -> str:
     """Replace the value of a column's key by another line ``key = value``, or add the line.
 
     A column of numbers whose type becomes one with levels has those that the draft suggests, or
-    else the whole ones from its lower to its upper bound.
+    else the whole ones from its lower to its upper bound. One with numbers as levels whose type
+    becomes one of numbers has the smallest and largest as bounds.
 
     Raises:
         SchemaError: this is no such line, or columns have no such key.
@@ -114,6 +116,8 @@ def changed(text: str, column: str, line: str) -> str:
     lines = text.split("\n")
     if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
         lines = _with_levels(lines, column)
+    elif key == "type" and value in ("continuous", "count"):
+        lines = _with_bounds(lines, column)
     if key not in KEYS or key == MARK:
         keys = ", ".join(known for known in KEYS if known != MARK)
         raise SchemaError(f"{key!r} is no key of a column; keys are {keys}.")
@@ -176,27 +180,51 @@ def _end_of(lines: list[str], start: int) -> int:
     return end
 
 
+@dataclass(frozen=True)
+class LeftOutColumn:
+    """A column that is neither used nor released.
+
+    Attributes:
+        notes: comments above it.
+        has_section: whether its section is kept, so that it can be taken back.
+    """
+
+    notes: tuple[str, ...]
+    has_section: bool
+
+
 def left_out(text: str, column: str) -> str:
-    """Take a column's section out, so that it is neither used nor released."""
+    """Turn a column's section into comments, so that it is neither used nor released."""
     lines = text.split("\n")
     start, end = _sections(lines)[column]
     after = start + 1  # what follows the section's own lines, such as notes of the next one
     while after < end and lines[after].strip() and not lines[after].startswith("#"):
         after += 1
-    return "\n".join([*lines[:start], f"# {lines[start].strip()} left out", *lines[after:]])
+    own = [_KEPT + line for line in lines[start + 1 : after]]
+    return "\n".join([*lines[:start], f"# {lines[start].strip()} left out", *own, *lines[after:]])
 
 
-def columns_left_out(text: str) -> dict[str, tuple[str, ...]]:
-    """Columns that the draft, or somebody since, left out, with the comments above."""
+def taken_back(text: str, column: str) -> str:
+    """Turn the comments that ``left_out`` made into the column's section again.
+
+    Raises:
+        SchemaError: no such column was left out, or the draft never had a section of it.
+    """
+    lines = text.split("\n")
+    title, start, end = _left_out_at(lines, column)
+    if end == start + 1:
+        raise SchemaError(f"column {column!r} has no section: write one into the file.")
+    own = [line.removeprefix(_KEPT) for line in lines[start + 1 : end]]
+    return "\n".join([*lines[:start], title, *own, *lines[end:]])
+
+
+def columns_left_out(text: str) -> dict[str, LeftOutColumn]:
+    """Columns that the draft, or somebody since, left out."""
     lines, columns = text.split("\n"), {}
-    there = _sections(lines)
-    for place, line in enumerate(lines):
-        if match := _LEFT_OUT.fullmatch(line.strip()):
-            (name,) = tomllib.loads(match[1])["columns"]
-            if name in there:  # somebody wrote it in again
-                continue
-            notes = lines[_notes_from(lines, place) : place]
-            columns[name] = tuple(note.removeprefix("#").strip() for note in notes)
+    for name, (_, start, end) in _all_left_out(lines).items():
+        notes = lines[_notes_from(lines, start) : start]
+        stripped = tuple(note.removeprefix("#").strip() for note in notes)
+        columns[name] = LeftOutColumn(stripped, has_section=end > start + 1)
     return columns
 
 
@@ -207,12 +235,34 @@ def as_identifier(text: str, column: str) -> str:
         SchemaError: no such column was left out.
     """
     lines = text.split("\n")
-    for place, line in enumerate(lines if column in columns_left_out(text) else ()):
-        match = _LEFT_OUT.fullmatch(line.strip())
-        if match and list(tomllib.loads(match[1])["columns"]) == [column]:
-            lines[place : place + 1] = [match[1], 'type = "identifier"']
-            return "\n".join(lines)
-    raise SchemaError(f"column {column!r} was not left out.")
+    title, start, end = _left_out_at(lines, column)
+    return "\n".join([*lines[:start], title, 'type = "identifier"', *lines[end:]])
+
+
+def _left_out_at(lines: list[str], column: str) -> tuple[str, int, int]:
+    """Title, first and last line of what is left of a column; the last is not included.
+
+    Raises:
+        SchemaError: no such column was left out.
+    """
+    places = _all_left_out(lines)
+    if column not in places:
+        raise SchemaError(f"column {column!r} was not left out.")
+    return places[column]
+
+
+def _all_left_out(lines: list[str]) -> dict[str, tuple[str, int, int]]:
+    """What ``_left_out_at`` returns, by column; without those that somebody wrote in again."""
+    there, places = _sections(lines), {}
+    for start, line in enumerate(lines):
+        if not (match := _LEFT_OUT.fullmatch(line.strip())):
+            continue
+        with contextlib.suppress(tomllib.TOMLDecodeError):  # a comment that somebody wrote
+            (name,) = tomllib.loads(match[1])["columns"]
+            own = itertools.takewhile(lambda own: own.startswith(_KEPT), lines[start + 1 :])
+            if name not in there:
+                places[name] = match[1], start, start + 1 + len(list(own))
+    return places
 
 
 def _with_levels(lines: list[str], column: str) -> list[str]:
@@ -244,6 +294,27 @@ def _with_levels(lines: list[str], column: str) -> list[str]:
     return "\n".join(kept).split("\n")
 
 
+def _with_bounds(lines: list[str], column: str) -> list[str]:
+    """The lines with bounds in place of levels that are numbers; other lines as they are."""
+    start, end = _sections(lines)[column]
+    entry = tomllib.loads("\n".join(lines[start + 1 : end]))
+    levels = entry.get("levels", [])
+    if not levels or not all(type(level) in (int, float) for level in levels):
+        return lines
+    place, marks = _place(lines, column, "levels"), _marked(lines, column)
+    guessed = "levels" in marks
+    bounds = {"lower": (min(levels), "smallest"), "upper": (max(levels), "largest")}
+    new = [
+        line_of(key, value) + (f"{_COMMENT}the {which} level" if guessed else "")
+        for key, (value, which) in bounds.items()
+    ]
+    if guessed:
+        left = [key for key in marks if key != "levels"] + list(bounds)
+        lines[_place(lines, column, MARK)] = line_of(MARK, left)
+    lines[place : _end_of(lines, place)] = new
+    return lines
+
+
 def _suggested(lines: list[str], start: int) -> list[float] | None:
     """Levels that a comment above a column's section suggests; None if there is no such comment."""
     for note in lines[_notes_from(lines, start) : start]:
@@ -254,9 +325,13 @@ def _suggested(lines: list[str], start: int) -> list[float] | None:
 
 def _notes_from(lines: list[str], start: int) -> int:
     """First line of the comments above a section."""
-    while start and lines[start - 1].startswith("#"):
+    while start and _is_note(lines[start - 1]):
         start -= 1
     return start
+
+
+def _is_note(line: str) -> bool:
+    return line.startswith("#") and not (line.startswith(_KEPT) or _LEFT_OUT.fullmatch(line))
 
 
 def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:

@@ -20,7 +20,7 @@ _TITLES = {
     "publisher": "Who publishes the data.",
     "unit_of_record": "What one row describes: a person aged 16 or over.",
 }
-_TABLES: dict[str, type[Any]] = {
+TABLES: dict[str, type[Any]] = {  # tables of the file beside the columns
     "cluster": Cluster, **{kind.table: kind for kind in UNITS}, "survey": Survey,
 }  # fmt: skip
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -28,7 +28,7 @@ _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema, draft 2020-12. Only ``Column`` checks conditions such as lower < upper."""
-    hints, descriptions = get_type_hints(Column), key_descriptions()
+    hints, descriptions = get_type_hints(Column), key_descriptions(Column)
     keys = {key: {**_kind(hints[key]), "description": descriptions[key]} for key in KEYS}
     keys[MARK]["items"] = {"enum": [key for key in KEYS if key != MARK]}
     keys["type"]["enum"] = [*keys["type"]["enum"], IDENTIFIER]
@@ -68,7 +68,7 @@ def json_schema() -> dict[str, Any]:
             "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
             "rules": _texts("What holds in every record, and in every synthetic row."),
             "keep": _texts("Formulas of regressions that synthetic rows are to keep."),
-            **{name: _table(kind) for name, kind in _TABLES.items()},
+            **{name: _table(kind) for name, kind in TABLES.items()},
             "model": {
                 "type": "array",
                 "items": {"type": "object"},
@@ -82,12 +82,14 @@ def json_schema() -> dict[str, Any]:
 
 def _table(kind: type[Any]) -> dict[str, Any]:
     """JSON Schema of a table of the file that a dataclass describes; its first line says what."""
-    hints = get_type_hints(kind)
-    keys = [field for field in fields(kind) if field.name != "declared"]  # set by the reader
+    hints, descriptions = get_type_hints(kind), key_descriptions(kind)
+    keys = keys_of(kind)
     return {
         "type": "object",
-        "properties": {field.name: _kind(hints[field.name]) for field in keys},
-        "required": [field.name for field in keys if field.default is MISSING],
+        "properties": {
+            key: {**_kind(hints[key]), "description": descriptions[key]} for key in keys
+        },
+        "required": [key for key, needed in keys.items() if needed],
         "additionalProperties": False,
         "description": inspect.cleandoc(kind.__doc__ or "").partition("\n")[0],
     }
@@ -103,12 +105,17 @@ def _texts(description: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
-def key_descriptions() -> dict[str, str]:
-    """Description of each key of a column, from the docstring of ``Column``."""
-    text = inspect.cleandoc(Column.__doc__ or "").partition("Attributes:\n")[2]
+def keys_of(kind: type[Any]) -> dict[str, bool]:
+    """Keys of a table of the file that a dataclass describes, and whether each is needed."""
+    keys = [field for field in fields(kind) if field.name != "declared"]  # set by the reader
+    return {field.name: field.default is MISSING for field in keys}
+
+
+def key_descriptions(kind: type[Any]) -> dict[str, str]:
+    """Description of each key of a column or table, from the docstring of its dataclass."""
+    text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
-    descriptions = {key: " ".join(words.replace("``", "").split()) for key, words in entries}
-    return {key: descriptions.get(key, "") for key in KEYS}
+    return {key: " ".join(words.replace("``", "").split()) for key, words in entries}
 
 
 def _kind(hint: Any) -> dict[str, Any]:

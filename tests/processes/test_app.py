@@ -50,6 +50,32 @@ def test_a_file_is_drafted_and_confirmed(server):
     assert "The records fit the schema." in server.until("/schema", "Check of the records: done")
 
 
+def test_columns_are_left_out_and_taken_back(server):
+    """One on its page, several on the list; who confirmed one is written for the next."""
+    server.until("/file", "Go on to the schema")
+    path = server.folder / "people-release" / "schema.toml"
+    before = path.read_text()
+    page = server.post("/schema/column/0", **{"column": "age", "leave-out": ""})
+    assert "age is left out. It can be taken back" in page
+    assert "<h1>region</h1>" in page  # the next one
+    page = server.post("/schema", **{"leave-out": "", "tick-0": "region"})
+    assert page.count('name="back"') == 2
+    assert "Go on to what must hold" in page
+    for name in ("age", "region"):
+        server.post("/schema", back=name)
+    assert path.read_text() == before
+    unknown = server.sent("/schema", **{"leave-out": "", "tick-0": "x"})
+    assert "the schema has no column" in alerts(unknown)[0]
+    assert "was not left out" in alerts(server.sent("/schema", back="age"))[0]
+    typed = {"column": "age", "lower": "18", "upper": "77", "source": "law, p. 2", "all": ""}
+    page = server.post("/schema/column/0", type="ordinal", **typed)
+    assert "<h1>age</h1>" in page
+    assert "Another type has other keys" in page
+    assert 'value="law, p. 2"' in page
+    assert "Another type" not in server.get("/schema/column/0")  # it was said once
+    assert 'value="law, p. 2"' in server.get("/schema/column/1")
+
+
 def test_a_wrong_schema_is_refused_and_what_was_typed_stays(server):
     server.until("/file", "Go on to the schema")
     before = (server.folder / "people-release" / "schema.toml").read_text()

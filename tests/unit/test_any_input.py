@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.app.forms import TABLE_KEYS, answered, with_table
+from dpbayes.app.forms import answered, grouping_forms, table_form, with_table
 from dpbayes.app.project import ProjectSettings
 from dpbayes.core.errors import DpbayesError
 from dpbayes.formula.formula import DataFormula, Formula
@@ -316,13 +316,16 @@ def test_what_a_page_sends_as_choices(typed):
     assert all(word.startswith("--") and "=" in word for word in words)
 
 
+OF_TABLE = [*table_form(""), *(f.key for form in grouping_forms("").values() for f in form)]
+
+
 @given(
     answers=st.dictionaries(
         st.sampled_from([*KEYS, *(f"confirm-{key}" for key in KEYS)]),
         st.one_of(st.text(), st.sampled_from(["count", "identifier", "0", "1\n2", "true", "{}"])),
     ),
     table=st.dictionaries(
-        st.sampled_from(TABLE_KEYS), st.one_of(st.text(), st.sampled_from(["noisy", "9", "{a=1}"]))
+        st.sampled_from(OF_TABLE), st.one_of(st.text(), st.sampled_from(["noisy", "9", "{a=1}"]))
     ),
     source=st.text(),
 )

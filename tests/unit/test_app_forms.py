@@ -7,17 +7,23 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.app.forms import (
-    TABLE_KEYS,
     WORDS,
     answered,
     column_forms,
+    grouping_forms,
     table_form,
     with_table,
-    without_column,
+    without_columns,
 )
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema.columns import KEYS
-from dpbayes.schema.confirmation import as_identifier, columns_left_out, declared, removed
+from dpbayes.schema.confirmation import (
+    as_identifier,
+    columns_left_out,
+    declared,
+    removed,
+    taken_back,
+)
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.table import KNOWN
 
@@ -45,6 +51,11 @@ def as_typed(schema, column):
     }
 
 
+def as_grouped(schema):
+    """What the page holds of rows that belong together."""
+    return {field.key: field.typed for form in grouping_forms(schema).values() for field in form}
+
+
 def entry(schema, column):
     return tomllib.loads(schema)["columns"][column]
 
@@ -55,13 +66,17 @@ def test_every_key_of_a_column_has_words():
 
 def test_every_key_of_the_table_has_a_place():
     """But the columns, and what the page takes as choices or only as text."""
-    assert set(TABLE_KEYS) == set(KNOWN) - {"columns", "keep", "model"}
+    assert set(table_form("")) | set(grouping_forms("")) == set(KNOWN) - {
+        "columns",
+        "keep",
+        "model",
+    }
 
 
 def test_a_form_that_is_sent_as_it_is_changes_nothing(draft):
     for name in column_forms(draft):
         assert answered(draft, name, as_typed(draft, name), "") == draft
-    assert with_table(draft, table_form(draft)) == draft
+    assert with_table(draft, table_form(draft) | as_grouped(draft)) == draft
 
 
 def test_all_guesses_confirmed_with_their_source(draft):
@@ -121,6 +136,26 @@ def test_codes_become_levels(draft):
     assert "levels" in entry(after, "age")[MARK]
 
 
+def test_bounds_that_change_with_the_type_come_first(draft):
+    typed = as_typed(draft, "age") | {"type": "ordinal", "lower": "18", "upper": "21"}
+    assert entry(answered(draft, "age", typed, ""), "age")["levels"] == [18, 19, 20, 21]
+
+
+@pytest.mark.parametrize("kind", ["count", "continuous"])
+def test_levels_become_bounds_and_what_the_new_type_has_not_goes(kind):
+    frame = pd.DataFrame({"code": [2, 7] * 30, "wage": [1.25 * k for k in range(60)]})
+    draft = text(guesses(frame))
+    after = answered(draft, "code", as_typed(draft, "code") | {"type": kind}, "")
+    guessed = ["type", "lower", "upper"]
+    assert entry(after, "code") == {"type": kind, "lower": 2, "upper": 7, MARK: guessed}
+    sure = {f"confirm-{key}": "" for key in ("type", "levels")}
+    known = answered(draft, "code", as_typed(draft, "code") | sure, "p. 2")
+    after = answered(known, "code", as_typed(known, "code") | {"type": kind}, "")
+    assert entry(after, "code") == {"type": kind, "lower": 2, "upper": 7}
+    after = answered(draft, "wage", as_typed(draft, "wage") | {"type": kind}, "")
+    assert ("digits" in entry(after, "wage")) is (kind == "continuous")
+
+
 @pytest.mark.parametrize(
     ("column", "typed", "message"),
     [
@@ -136,21 +171,43 @@ def test_what_is_no_schema_is_refused(draft, column, typed, message):
 
 
 def test_a_column_that_is_not_there(draft):
-    for change in (lambda: answered(draft, "x", {}, ""), lambda: without_column(draft, "x")):
+    for change in (lambda: answered(draft, "x", {}, ""), lambda: without_columns(draft, ["x"])):
         with pytest.raises(SchemaError, match="has no column 'x'"):
             change()
 
 
-def test_a_column_is_left_out(draft):
-    assert "wage" not in column_forms(without_column(draft, "wage"))
+def test_columns_are_left_out_and_taken_back(draft):
+    """With all guesses and comments, in any order."""
+    after = without_columns(draft, ["wage", "age"])
+    assert list(column_forms(after)) == ["sex"]
+    assert {name: left.has_section for name, left in columns_left_out(after).items()} == {
+        "person": False, "age": True, "wage": True,
+    }  # fmt: skip
+    assert taken_back(taken_back(after, "age"), "wage") == draft
+    known = as_identifier(after, "age")
+    assert entry(known, "age") == {"type": "identifier"}
+    assert entry(taken_back(known, "wage"), "wage") == entry(draft, "wage")
+    for name, message in (("person", "has no section"), ("sex", "'sex' was not left out")):
+        with pytest.raises(SchemaError, match=message):
+            taken_back(after, name)
+
+
+def test_columns_that_others_need_stay(draft):
+    needed = with_table(draft, {"rules": "wage >= age"})
+    with pytest.raises(SchemaError, match="'wage'"):
+        without_columns(needed, ["sex", "wage"])
+
+
+def test_a_comment_that_looks_like_a_column_left_out_is_none(draft):
+    assert list(columns_left_out(draft + "\n# [columns.a b] left out\n")) == ["person"]
 
 
 def test_a_column_that_was_left_out_identifies_persons(draft):
-    assert "names, keys or notes" in columns_left_out(draft)["person"][0]
+    assert "names, keys or notes" in columns_left_out(draft)["person"].notes[0]
     after = as_identifier(draft, "person")
     assert entry(after, "person") == {"type": "identifier"}
     assert not columns_left_out(after)
-    assert list(columns_left_out(without_column(after, "wage"))) == ["wage"]
+    assert list(columns_left_out(without_columns(after, ["wage"]))) == ["wage"]
     again = draft + '[columns.person]\ntype = "categorical"\nlevels = ["p0", "p1"]\n'
     assert not columns_left_out(again)  # it was written in again
     for schema, name in ((draft, "age"), (again, "person")):
@@ -175,14 +232,33 @@ def test_the_whole_table(draft):
 
 def test_rows_that_belong_together(draft):
     draft = answered(draft, "age", as_typed(draft, "age") | {"type": "identifier"}, "")
-    after = with_table(draft, {"cluster": '{column = "age", most = 3}'})
+    after = with_table(draft, {"cluster.column": "age", "cluster.most": "3"})
     assert dpb.Schema.from_dict(tomllib.loads(after)).cluster.most == 3
-    assert table_form(after)["cluster"] == '{column = "age", most = 3}'
-    changed = with_table(after, {"cluster": '{column = "age", most = 4}'})
+    assert as_grouped(after)["cluster.column"] == "age"
+    changed = with_table(after, {"cluster.most": "4"})
     assert dpb.Schema.from_dict(tomllib.loads(changed)).cluster.most == 4
-    assert dpb.Schema.from_dict(tomllib.loads(with_table(changed, {"cluster": ""}))).cluster is None
-    with pytest.raises(SchemaError, match=r"cannot be read, as: \{column"):
-        with_table(draft, {"cluster": "age"})
+    none = with_table(changed, {"cluster.column": "", "cluster.most": ""})
+    assert dpb.Schema.from_dict(tomllib.loads(none)).cluster is None
+    with pytest.raises(SchemaError, match=r"cluster\.most: 'three' must be a number"):
+        with_table(draft, {"cluster.column": "age", "cluster.most": "three"})
+    with pytest.raises(SchemaError, match="must name an identifier"):
+        with_table(draft, {"cluster.column": "age"})
+
+
+def test_waves_and_weights_are_declared_key_by_key(draft):
+    draft = answered(draft, "sex", as_typed(draft, "sex") | {"type": "identifier"}, "")
+    typed = {
+        "panel.id": "sex", "panel.most": "20", "panel.time": "age",
+        "panel.rules": "wage >= before.wage\r\nage > before.age",
+    }  # fmt: skip
+    schema = dpb.Schema.from_dict(tomllib.loads(with_table(draft, typed)))
+    assert schema.panel == dpb.Panel(
+        "sex", 20, "age", rules=("wage >= before.wage", "age > before.age")
+    )
+    typed = {"survey.weights": "wt", "survey.population": "1_250_000", "survey.largest": "400.5"}
+    after = with_table(draft, typed)
+    assert dpb.Schema.from_dict(tomllib.loads(after)).survey == dpb.Survey("wt", 1_250_000, 400.5)
+    assert with_table(after, table_form(after) | as_grouped(after)) == after
 
 
 def test_values_on_several_lines_are_replaced_whole():

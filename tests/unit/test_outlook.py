@@ -193,13 +193,26 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
     assert any("Do not rely on relations between two columns" in text for text in lost_at)
 
 
+def said_of_relations(rows, missing=False, upper=50):
+    column = {"type": "count", "upper": upper, "missing": missing}
+    schema = dpb.Schema.from_dict({"rows": rows, "columns": {"x": column, "y": column}})
+    outlook = dpb.Synthesizer(schema, dpb.Marginals(1.0)).outlook(rows)
+    (text,) = (text for text in outlook.warnings if "Do not rely" in text)
+    return text
+
+
+def test_a_correlation_that_no_columns_have_is_not_named():
+    few, more = said_of_relations(15), said_of_relations(20, missing=True)
+    assert few.startswith("Do not rely on relations between two columns, however strong: noise")
+    assert "They are kept from a correlation of 0." in few
+    assert "(any where half of the records or fewer have both values)" in more
+    assert "1.00" not in few + more
+
+
 @pytest.mark.parametrize(("missing", "upper"), [(True, 50), (False, 50), (False, 2)])
 def test_relations_that_the_limit_is_not_for_are_said(missing, upper):
     """Where few have both values a correlation of 0 became -.35, and one of .80 became .35."""
-    column = {"type": "count", "upper": upper, "missing": missing}
-    schema = dpb.Schema.from_dict({"rows": 200, "columns": {"x": column, "y": column}})
-    (text,) = (t for t in dpb.Synthesizer(schema, dpb.Marginals(1.0)).outlook(200).notes
-               if "Do not rely" in t)  # fmt: skip
+    text = said_of_relations(200, missing, upper)
     assert ("where half of the records have both values, any where few have)" in text) == missing
     assert ("Strong relations of columns with many values can lose half." in text) == (upper > 2)
 

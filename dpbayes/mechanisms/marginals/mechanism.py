@@ -54,6 +54,7 @@ STRONG = " Strong relations of columns with many values can lose half."
 STRONG_OF_ONE = " Strong relations of a column with many values can lose a third."
 CHOSEN = " Of pairs that have no table relations may be lost at any strength."
 FAINT = 0.05  # correlation that a forecast warns of if weaker ones alone are kept
+SURE = 0.995  # correlation that no two columns have which do not say the same
 HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
 USUAL_DELTA = 1e-6  # that a forecast suggests
@@ -332,9 +333,12 @@ class Marginals(NoisyTablesMechanism):
             number = BudgetParts.of(columns, rows, budget).faintest(rows, budget)
             if number < HELPS * min(faintest, 1.0):
                 lower[name] = number
-        options = ", ".join(f"{_correlation(n)} with {name}" for name, n in lower.items())
+        options = ", ".join(f"{n:.2f} with {name}" for name, n in lower.items())
+        of = "That correlation would be"
+        if faintest >= SURE:
+            of = "They are kept from a correlation of"
         keep = "" if schema.keep or self.keep else " A regression in `keep` has sums of its own."
-        return (f"That correlation would be {options}." if options else "") + keep
+        return (f"{of} {options}." if options else "") + keep
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
         sd = 0.0 if schema.rows.public else math.inf
@@ -370,13 +374,13 @@ def _unreliable(axes: Sequence[Axis], parts: BudgetParts, faintest: float) -> st
     optional = any(axis.column.optional for axis in axes)
     if faintest * (2 if optional else 1) <= FAINT:
         return ""
-    half = (
-        f" ({_correlation(2 * faintest)} where half of the records have both values, any where few "
-        "have)"
-    )
+    half = f"{2 * faintest:.2f} where half of the records have both values, any where few have"
+    if 2 * faintest >= SURE:
+        half = "any where half of the records or fewer have both values"
+    below = f" whose correlation is below {faintest:.2f}{f' ({half})' if optional else ''}"
     return (
-        "Do not rely on relations between two columns whose correlation is below "
-        f"{_correlation(faintest)}{half if optional else ''}: noise takes a third of their "
+        "Do not rely on relations between two columns"
+        f"{below if faintest < SURE else ', however strong'}: noise takes a third of their "
         "strength or more, turns them round, or makes them up."
         f"{besides(axes, parts)}"
     )
@@ -387,11 +391,6 @@ def besides(axes: Sequence[Axis], parts: BudgetParts) -> str:
     many_values = sum(axis.size > parts.most for axis in axes)
     of_one = STRONG_OF_ONE if many_values and parts.scores else ""
     return f"{STRONG if many_values > 1 else of_one}{CHOSEN if parts.scores else ''}"
-
-
-def _correlation(value: float) -> str:
-    """A correlation as text, at most 1."""
-    return f"{min(value, 1):.2f}"
 
 
 def drawn_columns(schema: Schema) -> list[Column]:
