@@ -271,9 +271,9 @@ class Project:
         return ["schema", "draft", _word(self.data), *self.reading, f"--out={self.schema}"]
 
     def check_schema(self) -> list[str]:
-        """Words of the command that checks the schema against the records."""
+        """Words of the command that checks the schema; its messages show values, as the page does."""
         schema = _word(str(self.schema))
-        return ["schema", "check", schema, f"--records={self.data}", *self.reading]
+        return ["schema", "check", schema, f"--records={self.data}", *self.reading, "--show-values"]
 
     def check_program(self) -> list[str]:
         """Words of the command that proves the user's Stan program."""
