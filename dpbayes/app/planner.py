@@ -10,16 +10,18 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpbayes.app.project import FAMILY, PROGRAM, TABLE, Project, ProjectSettings
 from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
 from dpbayes.mechanisms import get_kind
-from dpbayes.mechanisms.forecast import NOISE_IN_ROWS
+from dpbayes.planning.plan import PlannedTable
 from dpbayes.planning.population import MOST, Population
-from dpbayes.planning.trial import of_sampling, try_out
+from dpbayes.planning.trial import Accuracy, of_sampling, try_out
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import check_epsilon
 from dpbayes.publication.output import refuse_confidential
@@ -28,7 +30,6 @@ from dpbayes.schema import Schema
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
-from dpbayes.synthesis.totals import for_total
 from dpbayes.synthesis.usual import usual
 
 GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -99,15 +100,15 @@ class Planner:
         declared = (*schema.keep, *chosen.kept) if chosen.model == TABLE else schema.keep
         self.schema = Schema.from_dict({**schema.to_dict(), "keep": list(declared)})
         model = model_of(chosen, project.schema)
-        self._model = None if model is None else model.on(self.schema)
         self.name = chosen.mechanism or usual(self.schema, model)
-        self._delta = number_of(chosen.delta, "delta")
         typed = whole(chosen.number, "the number of records") or self.schema.rows.number
         if typed is None:
             raise SchemaError(NUMBER)
-        self.rows = typed
-        self._datasets = whole(chosen.datasets, "data sets")
-        self._population: Population | None = None
+        self._tried = min(typed, MOST)
+        self._table = PlannedTable(
+            self.schema, typed, whole(chosen.datasets, "data sets"),
+            number_of(chosen.delta, "delta"), None if model is None else model.on(self.schema),
+        )  # fmt: skip
         self._reference = None
         if chosen.reference:
             refuse_confidential(chosen.reference)
@@ -123,28 +124,21 @@ class Planner:
             and for mechanisms of tables ``source``, ``columns``, ``pairs`` (distances, and those
             of another sample) and ``kept``.
         """
-        synthesizer, sets = self._made(epsilon)
-        claim = synthesizer.guarantee().for_datasets(sets, self._delta)
-        outlook = synthesizer.outlook(self.rows).at_delta(self._delta or 0, self.rows)
-        outlook = outlook.at_noise(synthesizer.rows_sd, self.rows, NOISE_IN_ROWS)
+        release = self._table.release(get_kind(self.name, {}), epsilon, self._trial)
+        outlook, accuracy = release.outlook, release.accuracy
         expected: dict[str, Any] = {
             "epsilon": epsilon,
             "shown": stated(epsilon),
             "mechanism": self.name,
-            "claim": str(claim),
-            "datasets": sets,
+            "claim": str(release.claim),
+            "datasets": release.datasets,
             "warnings": list(outlook.warnings),
             "facts": [[name, float(f"{value:.3g}")] for name, value in outlook.facts.items()],
-            "attacks": _attacks(claim.asked, self._delta or 0.0),
+            "attacks": _attacks(release.claim.asked, self._table.delta or 0.0),
         }
-        if synthesizer.mechanism.needs_model:
+        if accuracy is None:
             return expected
-        if self._population is None:
-            self._population = Population.of(self.schema, self._reference)
-        tried = min(self.rows, MOST)
-        tables = [self._population.sample(tried, run) for run in range(RUNS)]
-        accuracy = try_out(synthesizer.spent, self._population.schema, tables, sets)
-        sampling = of_sampling(self._population, tried, RUNS)
+        sampling = of_sampling(self._population, self._tried, RUNS)
         kept = [[text, of.off, of.longer] for text, of in accuracy.kept.items()]
         return expected | {
             "columns": [accuracy.columns, sampling.columns],
@@ -153,15 +147,16 @@ class Planner:
             "kept": kept,
         }
 
-    def _made(self, epsilon: float) -> tuple[Synthesizer[Any], int]:
-        """The synthesizer whose data sets cost ε together, and their number."""
-        kind = get_kind(self.name, {})
-        own = {"delta": self._delta} if self._delta and kind.takes("delta") else {}
-        mechanism = kind(epsilon=epsilon, **own)  # type: ignore[call-arg]  # it takes them
-        model = self._model if mechanism.needs_model else None
-        synthesizer = Synthesizer(self.schema, mechanism, model)
-        sets = mechanism.datasets_of(self._datasets, self.rows * len(self.schema.columns))
-        return for_total(synthesizer, epsilon, sets, None if own else self._delta), sets
+    @cached_property
+    def _population(self) -> Population:
+        return Population.of(self.schema, self._reference)
+
+    @cached_property
+    def _tables(self) -> list[pd.DataFrame]:
+        return [self._population.sample(self._tried, run) for run in range(RUNS)]
+
+    def _trial(self, synthesizer: Synthesizer[Any], sets: int) -> Accuracy:
+        return try_out(synthesizer.spent, self._population.schema, self._tables, sets)
 
 
 def _attacks(epsilon: float, delta: float) -> list[list[str]]:

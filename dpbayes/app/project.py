@@ -271,7 +271,7 @@ class Project:
         return ["schema", "draft", _word(self.data), *self.reading, f"--out={self.schema}"]
 
     def check_schema(self) -> list[str]:
-        """Words of the command that checks the schema; its messages show values, as the page does."""
+        """Words of the command that checks the records; it shows values, as the page does."""
         schema = _word(str(self.schema))
         return ["schema", "check", schema, f"--records={self.data}", *self.reading, "--show-values"]
 

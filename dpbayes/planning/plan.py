@@ -27,6 +27,7 @@ RUNS = 3
 MOST_RUNS = 1000
 CLEAR = 2.0  # standard errors from which two mechanisms count as different
 Say = Callable[[str], None]
+Trial = Callable[[Synthesizer[Any], int], Accuracy]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class ExpectedRelease:
         claim: guarantee of all data sets together.
         outlook: forecast from public facts.
         accuracy: result of trials; None for posteriors, whose outlook has a bound.
+        datasets: number of data sets.
     """
 
     total: float
@@ -47,6 +49,55 @@ class ExpectedRelease:
     claim: Guarantee
     outlook: Forecast
     accuracy: Accuracy | None = None
+    datasets: int = 1
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """Public facts about a table, for which releases are planned.
+
+    Attributes:
+        schema, rows: as in ``make_plan``.
+        datasets, delta: as in ``make_plan``.
+        model: model that has been checked against the schema; None without one.
+        allow_unproved: programs without a proof are planned as well, if ε is strict even so.
+    """
+
+    schema: Schema
+    rows: int
+    datasets: int | None = None
+    delta: float | None = None
+    model: Model | None = None
+    allow_unproved: bool = False
+
+    def release(self, kind: type[Mechanism[Any]], total: float, trial: Trial) -> ExpectedRelease:
+        """Say what to expect of a mechanism whose data sets cost ``total`` together.
+
+        Args:
+            trial: measures a synthesizer whose mechanism needs no model, for a number of data sets.
+        Raises:
+            GuaranteeError: the mechanism needs a model, or is not strict.
+        """
+        # A mechanism with a delta of its own takes it as a setting, others in the accounting.
+        own = {"delta": self.delta} if self.delta and kind.takes("delta") else {}
+        mechanism = kind(epsilon=total, **own)  # type: ignore[call-arg]  # it takes them
+        if kind.needs_model and self.model is None:
+            raise GuaranteeError("needs a `model`, or a `formula` with a `family`.")
+        model = self.model if kind.needs_model else None
+        made = Synthesizer(self.schema, mechanism, model, allow_unproved=self.allow_unproved)
+        if made.guarantee().basis != "strict":
+            raise GuaranteeError("has no strict guarantee by its defaults.")
+        sets = mechanism.datasets_of(self.datasets, self.rows * len(self.schema.columns))
+        made = for_total(made, total, sets, None if own else self.delta)
+        outlook = made.outlook(self.rows).at_delta(self.delta or 0, self.rows)
+        return ExpectedRelease(
+            total,
+            made.mechanism.epsilon_setting,
+            made.guarantee().for_datasets(sets, self.delta),
+            outlook.at_noise(made.rows_sd, self.rows, NOISE_IN_ROWS),
+            None if kind.needs_model else trial(made, sets),
+            sets,
+        )
 
 
 @dataclass(frozen=True)
@@ -167,6 +218,11 @@ def make_plan(
     expected: dict[str, list[ExpectedRelease]] = {}
     refused: dict[str, str] = {}
     over = None if model is None else model.on(schema)
+    table = PlannedTable(schema, rows, datasets, delta, over, allow_unproved=True)
+
+    def trial(synthesizer: Synthesizer[Any], sets: int) -> Accuracy:
+        return try_out(synthesizer.spent, population.schema, tables, sets)
+
     for name, kind in MECHANISMS.items():
         if not kind.takes("epsilon"):
             continue
@@ -174,15 +230,7 @@ def make_plan(
         try:
             for total in totals:
                 say(f"{name} at ε = {stated(total)}")
-                synthesizer, sets = _made(kind, schema, over, rows, total, datasets, delta)
-                outlook = synthesizer.outlook(rows).at_delta(delta or 0, rows)
-                outlook = outlook.at_noise(synthesizer.rows_sd, rows, NOISE_IN_ROWS)
-                accuracy = None
-                if not synthesizer.mechanism.needs_model:
-                    accuracy = try_out(synthesizer.spent, population.schema, tables, sets)
-                claim = synthesizer.guarantee().for_datasets(sets, delta)
-                epsilon = synthesizer.mechanism.epsilon_setting
-                entries.append(ExpectedRelease(total, epsilon, claim, outlook, accuracy))
+                entries.append(table.release(kind, total, trial))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
             refused[name] = f"at ε = {stated(total)}: {error}" if small else str(error)
@@ -190,30 +238,3 @@ def make_plan(
         expected[name] = entries
     source = "people made up from the schema" if reference is None else "of the reference records"
     return Plan(rows, tried, source, of_sampling(population, tried, runs), expected, refused)
-
-
-def _made(
-    kind: type[Mechanism[Any]],
-    schema: Schema,
-    model: Model | None,
-    rows: int,
-    total: float,
-    datasets: int | None,
-    delta: float | None,
-) -> tuple[Synthesizer[Any], int]:
-    """Make a synthesizer whose data sets cost ``total`` together, and their number.
-
-    Raises:
-        GuaranteeError: the mechanism is not strict.
-    """
-    # A mechanism with a delta of its own takes it as a setting, others in the accounting.
-    own = {"delta": delta} if delta and kind.takes("delta") else {}
-    modelled = kind.needs_model
-    mechanism = kind(epsilon=total, **own)  # type: ignore[call-arg]  # it takes them
-    if modelled and model is None:
-        raise GuaranteeError("needs a `model`, or a `formula` with a `family`.")
-    synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
-    if synthesizer.guarantee().basis != "strict":
-        raise GuaranteeError("has no strict guarantee by its defaults.")
-    sets = mechanism.datasets_of(datasets, rows * len(schema.columns))
-    return for_total(synthesizer, total, sets, None if own else delta), sets
