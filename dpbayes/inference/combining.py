@@ -175,11 +175,11 @@ class Combined:
     def __repr__(self) -> str:
         table = self.table().to_string(float_format="{:.4g}".format)
         head = f"{self.datasets} data sets, rule {self.rule!r}"
-        return "\n".join([head, table, *(f"Not covered: {note}" for note in self.notes)])
+        return "\n".join([head, table, *(f"Limitation: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         head = card("Combined", {"data sets": str(self.datasets), "rule": self.rule})
-        notes = card("Not covered", {str(k): text for k, text in enumerate(self.notes, start=1)})
+        notes = card("Limitations", {str(k): text for k, text in enumerate(self.notes, start=1)})
         table: str = self.table().to_html(float_format="{:.4g}".format, border=0)
         return head + table + (notes if self.notes else "")
 

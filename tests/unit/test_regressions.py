@@ -208,7 +208,7 @@ def test_every_interval_that_no_rule_covers_says_so():
             with pytest.warns(UserWarning, match=f"no rule fits mechanism '{name}'"):
                 found = analyse(release, mean)
             assert found.notes[0] in repr(found)
-            assert "Not covered" in found._repr_html_()
+            assert "Limitations" in found._repr_html_()
     assert "draw = mode" in uncovered("marginals", {"draw": "mode"})
     assert uncovered(None, {}) is None
     assert uncovered("modips", {"nested": 1}) is None
