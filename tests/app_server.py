@@ -100,7 +100,12 @@ class AppServer:
         """Send a form, and return the page that it leads to."""
         status, headers, _ = self.ask("POST", path, **typed)
         assert status == 303
-        return self.get(headers["location"].removeprefix(self.root))
+        return self.get(headers["location"].removeprefix(self.root).partition("#")[0])
+
+    def state(self, place: int) -> str:
+        """What the page of a column sends with its form, so that no older one is saved."""
+        (state,) = re.findall(r'name="state" value="(.*?)"', self.get(f"/schema/column/{place}"))
+        return state
 
     def release(self) -> str:
         """Click the button that releases."""

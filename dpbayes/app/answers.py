@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from dpbayes.app.gate import REPORT_POLICY
 
+MOST_COLUMNS = 10**6
 NOTHING = Response("There is no such page.", 404)
 
 
@@ -32,3 +33,17 @@ async def fault(request: Request, error: Exception) -> Response:
     """Answer where the program is at fault; the person who started it sees where."""
     traceback.print_exception(error)
     return Response("This is a fault of dpbayes, not yours: see where you started it.", 500)
+
+
+def place_of(request: Request) -> int:
+    """Number of a column, from the address."""
+    text = str(request.path_params["place"])
+    return int(text) if text.isdecimal() and len(text) < 7 else MOST_COLUMNS
+
+
+def is_number(text: str, number: float) -> bool:
+    """Whether a text is a number in figures."""
+    try:
+        return float(text) == number
+    except ValueError:
+        return False

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import get_origin, get_type_hints
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Schema
 from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
 from dpbayes.schema.confirmation import (
+    OF_NUMBERS,
     changed,
     confirmed,
     declared,
     guessed_columns,
     left_out,
     removed,
+    sourced,
 )
 from dpbayes.schema.draft import MARK, line_of
 from dpbayes.schema.editors import TABLES, key_descriptions, keys_of
@@ -25,7 +28,6 @@ from dpbayes.schema.table import IDENTIFIER, TITLES
 CHOICE, TRUTH, LINES, LINE = "choice", "truth", "lines", "line"
 _OF_LISTS = ("levels", "atoms")
 _OF_TEXT = ("type", "format", "only_if", "unit", "label")
-_OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")
 _DAYS = ("date", "datetime")
 WORDS = {  # what is asked for each key of a column, and what to type
     "type": ("Type", "Codes are categorical, or ordinal in order; an identifier is dropped."),
@@ -76,13 +78,23 @@ class ColumnForm:
         name: name of the column.
         fields: its keys, and those that it could have.
         notes: the draft's comments on the column.
+        state: hash of what the file says of the column.
         types: the types that it could have.
     """
 
     name: str
     fields: tuple[Field, ...]
     notes: tuple[str, ...]
+    state: str = ""
     types: tuple[str, ...] = (*COLUMN_TYPES, IDENTIFIER)
+
+    def with_answers(self, answers: Mapping[str, str]) -> ColumnForm:
+        """The form as it was sent."""
+        fields = (
+            replace(field, typed=answers.get(field.key, "" if field.kind == TRUTH else field.typed))
+            for field in self.fields
+        )
+        return replace(self, fields=tuple(fields))
 
     def typed(self, key: str) -> str:
         """What is typed for a key; empty if the column has no such key."""
@@ -111,6 +123,9 @@ def column_forms(text: str) -> dict[str, ColumnForm]:
     forms = {}
     for name, entry in tomllib.loads(text).get("columns", {}).items():
         reasons = guessed[name].reasons if name in guessed else {}
+        shown = [key for key in KEYS if key in entry or _could_have(key, entry.get("type"))]
+        if entry.get("type") in ("continuous", "count"):
+            shown.append("levels")  # for codes, together with another type
         fields = [
             Field(
                 key,
@@ -120,13 +135,22 @@ def column_forms(text: str) -> dict[str, ColumnForm]:
                 reasons.get(key, ""),
                 *WORDS[key],
             )
-            for key in KEYS
-            if key != MARK and (key in entry or _could_have(key, entry.get("type")))
+            for key in shown
+            if key != MARK
         ]
         forms[name] = ColumnForm(
-            name, tuple(fields), guessed[name].notes if name in guessed else ()
+            name,
+            tuple(fields),
+            guessed[name].notes if name in guessed else (),
+            hashlib.sha256(repr(entry).encode()).hexdigest(),
         )
     return forms
+
+
+def next_guess(forms: Sequence[ColumnForm], place: int) -> int | None:
+    """Place of the next column with guesses left, after this one; None if there is none."""
+    places = [*range(place + 1, len(forms)), *range(place)]
+    return next((other for other in places if forms[other].guesses), None)
 
 
 def _could_have(key: str, kind: object) -> bool:
@@ -137,8 +161,7 @@ def _could_have(key: str, kind: object) -> bool:
         return kind in _DAYS
     if key == "digits":
         return kind == "continuous"
-    numeric = kind in NUMERIC
-    return (numeric or key not in _OF_NUMBERS) and (not numeric or key != "levels")
+    return key not in (["levels"] if kind in NUMERIC else OF_NUMBERS)
 
 
 def _kind(key: str, value: object) -> str:
@@ -186,6 +209,11 @@ def read_value(key: str, text: str, before: object) -> object:
         return [text] if key == "missing" else text
 
 
+def _lines(text: str) -> str:
+    """A text as typed, with its line ends in one form."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
 def _number(text: str) -> int | float | None:
     try:
         value = tomllib.loads(f"x = {text}")["x"]
@@ -208,31 +236,37 @@ def answered(text: str, column: str, answers: Mapping[str, str], source: str) ->
     forms = column_forms(text)
     if column not in forms:
         raise SchemaError(f"the schema has no column {column!r}.")
-    if answers.get("type") == IDENTIFIER:
-        return checked(_identifier(text, forms[column], source))
-    kind = answers.get("type", forms[column].typed("type"))
-    # Bounds first if they become levels, which follow from them.
-    ordered = sorted(forms[column].fields, key=lambda f: f.key == "type" and kind not in NUMERIC)
-    for field in ordered:
-        answer = answers.get(field.key, "").replace("\r\n", "\n").strip()
+    form, kind = forms[column], answers.get("type", forms[column].typed("type"))
+    if kind == IDENTIFIER:
+        return checked(_identifier(text, form, source))
+    retyped = kind != form.typed("type")
+    if retyped and kind not in NUMERIC and answers.get("levels", "").strip():
+        for key in set(OF_NUMBERS) & set(tomllib.loads(text)["columns"][column]):
+            text = removed(text, column, key)  # or levels would be made of bounds
+    # The type last: bounds follow from levels, and levels from bounds, as they are typed now.
+    for field in sorted(form.fields, key=lambda field: field.key == "type"):
+        entry = tomllib.loads(text)["columns"][column]
+        if field.key in OF_NUMBERS and field.typed and field.key not in entry:
+            continue  # it went with the type
+        answer, before = _lines(answers.get(field.key, "")), entry.get(field.key)
         if field.kind == TRUTH:
             answer = "true" if answer else ""
-        entry = tomllib.loads(text)["columns"][column]
-        before = entry.get(field.key)
-        if answer == field.typed.strip() or (field.kind == TRUTH and not answer and not before):
+        if answer == _lines(field.typed) or (field.kind == TRUTH and not answer and not before):
             continue
-        if not answer:
-            if field.key in entry:
-                text = removed(text, column, field.key)
-            continue
-        value = read_value(field.key, answer, before)
-        text = changed(text, column, line_of(field.key, value))
+        if answer:
+            line = line_of(field.key, read_value(field.key, answer, before))
+            text = changed(text, column, line)
+            if before is not None and not field.guessed:
+                text = sourced(text, column, field.key, source)
+        elif field.key in entry:
+            text = removed(text, column, field.key)
     for key in tomllib.loads(text)["columns"][column]:
-        if kind != forms[column].typed("type") and key != MARK and not _could_have(key, kind):
+        if retyped and key != MARK and not _could_have(key, kind):
             text = removed(text, column, key)
-    # A change of type may have replaced keys, so that others are marked now.
-    marked = column_forms(text)[column].fields
-    confirm = [f.key for f in marked if f.guessed and f"confirm-{f.key}" in answers]
+    # Only what was shown as a guess can be confirmed: a change of type makes others.
+    marked = tomllib.loads(text)["columns"][column].get(MARK, [])
+    shown = [field.key for field in form.fields if field.guessed and field.key in marked]
+    confirm = [key for key in shown if f"confirm-{key}" in answers]
     if confirm:
         if not source.strip():
             raise SchemaError("say who says so, as: questionnaire 2024, p. 12.")
@@ -296,15 +330,12 @@ def with_table(text: str, answers: Mapping[str, str]) -> str:
         SchemaError: an entry cannot be read, or the file would be no schema.
     """
     for key, before in table_form(text).items():
-        answer = answers.get(key, before).replace("\r\n", "\n").strip()
-        if answer != before.strip():
+        answer = _lines(answers.get(key, before))
+        if answer != _lines(before):
             text = declared(text, key, _of_table(key, answer) if answer else None)
     for name, fields in grouping_forms(text).items():
-        given = {
-            field.key: answers.get(field.key, field.typed).replace("\r\n", "\n").strip()
-            for field in fields
-        }
-        if any(given[field.key] != field.typed.strip() for field in fields):
+        given = {field.key: _lines(answers.get(field.key, field.typed)) for field in fields}
+        if any(given[field.key] != _lines(field.typed) for field in fields):
             text = declared(text, name, _grouping(name, given) or None)
     return checked(text)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -19,7 +20,7 @@ from dpbayes.core.errors import DataError, DpbayesError, GuaranteeError, SchemaE
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
 from dpbayes.mechanisms import get_kind
-from dpbayes.planning.plan import PlannedTable
+from dpbayes.planning.plan import MORE_THAN_MADE_UP, PlannedTable
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
 from dpbayes.privacy.accounting import stated
@@ -122,7 +123,7 @@ class Planner:
         Returns:
             ``epsilon``, ``claim``, ``warnings``, ``facts`` and ``attacks`` (words and numbers),
             and for mechanisms of tables ``source``, ``columns``, ``pairs`` (distances, and those
-            of another sample) and ``kept``.
+            of another sample), ``kept`` and ``caveat``.
         """
         release = self._table.release(get_kind(self.name, {}), epsilon, self._trial)
         outlook, accuracy = release.outlook, release.accuracy
@@ -132,7 +133,7 @@ class Planner:
             "mechanism": self.name,
             "claim": str(release.claim),
             "datasets": release.datasets,
-            "warnings": list(outlook.warnings),
+            "warnings": [_with_options(text) for text in outlook.warnings],
             "facts": [[name, float(f"{value:.3g}")] for name, value in outlook.facts.items()],
             "attacks": _attacks(release.claim.asked, self._table.delta or 0.0),
         }
@@ -145,6 +146,7 @@ class Planner:
             "source": MADE_UP if self._reference is None else "the earlier records",
             "pairs": [accuracy.pairs, sampling.pairs],
             "kept": kept,
+            "caveat": _with_options(MORE_THAN_MADE_UP) if self._reference is None else "",
         }
 
     @cached_property
@@ -157,6 +159,11 @@ class Planner:
 
     def _trial(self, synthesizer: Synthesizer[Any], sets: int) -> Accuracy:
         return try_out(synthesizer.spent, self._population.schema, self._tables, sets)
+
+
+def _with_options(text: str) -> str:
+    """A message with ``--keep`` for `` `keep` ``, as the page names its fields."""
+    return re.sub(r"`(\w+)`", r"--\1", text)
 
 
 def _attacks(epsilon: float, delta: float) -> list[list[str]]:

@@ -5,12 +5,13 @@ The page runs these commands and shows them, so that what it did can be typed ag
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -184,6 +185,11 @@ class Project:
         """File with the place of the records, by which the folder is known again."""
         return self.folder / "records.txt"
 
+    @property
+    def lock(self) -> Path:
+        """File that a running program holds locked."""
+        return self.folder / "app.lock"
+
     def is_of(self, source: str) -> bool:
         """Whether these are the records to be released."""
         return _place(source) == read_text(self._records)
@@ -225,7 +231,8 @@ class Project:
     @property
     def releases(self) -> list[Project]:
         """Releases that are complete or were begun, the latest last."""
-        ends = (path.name.removeprefix("output-") for path in self.folder.glob("output-*"))
+        names = [path.stem for path in self.folder.glob("schema-*.toml")]
+        ends = (name.removeprefix("schema-") for name in names)
         return [replace(self, number=n) for n in sorted(int(e) for e in ends if e.isdecimal())]
 
     @property
@@ -236,23 +243,45 @@ class Project:
 
     @property
     def next(self) -> Project:
-        """The next release: the latest one if it is not complete, so that it resumes."""
+        """The next release: the latest one if it is not complete and the same, so that it resumes.
+
+        What a release began with is never replaced, as it may still run.
+        """
         releases = self.releases
-        if releases and not releases[-1].released:
+        if releases and not releases[-1].released and releases[-1]._began_as(self):
             return releases[-1]
         return replace(self, number=1 + (releases[-1].number or 0) if releases else 1)
 
+    def _began_as(self, other: Project) -> bool:
+        """Whether this release began with the schema and the choices of another."""
+        same = read_text(self.schema) == read_text(other.schema)
+        return same and self.choices == other.choices
+
     @property
     def ticket(self) -> str:
-        """What the next release would be, as a hash: its command and its schema."""
-        words = [*replace(self.next, number=None).synthesize(), str(self.next.number)]
-        return hashlib.sha256(json.dumps([*words, read_text(self.schema)]).encode()).hexdigest()
+        """What the next release would be, as a hash: its number, and all that it reads."""
+        return hashlib.sha256(f"{self.next.number} {self.state()}".encode()).hexdigest()
+
+    def state(self, without: Collection[str] = ()) -> str:
+        """Hash of the schema, the choices and the files that these name.
+
+        Args:
+            without: names of choices that may differ.
+        """
+        chosen = self.choices
+        named = {name: text for name, text in asdict(chosen).items() if name not in without}
+        told = [json.dumps(named).encode()]
+        for path in (self.schema, Path(chosen.program), Path(chosen.constants)):
+            with contextlib.suppress(OSError):
+                told.append(path.read_bytes())
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in told)).hexdigest()
 
     def begin(self) -> Project:
         """Begin the next release, with the schema and the choices as they are now."""
         release = self.next
-        write_whole(release.schema, read_text(self.schema).encode(), PRIVATE_FILE)
-        release._save(self.choices)
+        if not release.schema.exists():
+            release._save(self.choices)
+            write_whole(release.schema, read_text(self.schema).encode(), PRIVATE_FILE)
         return release
 
     def page(self, of_readers: bool) -> Path | None:

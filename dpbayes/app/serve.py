@@ -10,9 +10,10 @@ from collections.abc import Callable
 import uvicorn
 
 from dpbayes.app.gate import HOST, Gate
-from dpbayes.app.project import Project
+from dpbayes.app.project import PRIVATE_FILE, Project
 from dpbayes.app.site import Site
 from dpbayes.core.errors import OutputError
+from dpbayes.core.lazy import filelock
 
 LOOK = 0.5  # seconds between looks whether the page is still open
 
@@ -25,7 +26,7 @@ def serve(project: Project, port: int, say: Callable[[str], None]) -> None:
         port: port of the loopback interface; 0 for any that is free.
         say: receives the address to open.
     Raises:
-        OutputError: the port is taken.
+        OutputError: the port is taken, or another program has the folder open.
     """
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,9 +51,15 @@ def serve(project: Project, port: int, say: Callable[[str], None]) -> None:
         timeout_graceful_shutdown=1,
         ws="none",
     )
-    say(f"Open {gate.address} (once, in one browser; Ctrl-C ends it)")
+    lock = filelock.FileLock(project.lock, timeout=0, mode=PRIVATE_FILE, fallback_to_soft=False)
     try:
-        asyncio.run(_until_closed(uvicorn.Server(config), site, listening))
+        with lock:  # or what one page shows another would change
+            say(f"Open {gate.address} (once, in one browser; Ctrl-C ends it)")
+            asyncio.run(_until_closed(uvicorn.Server(config), site, listening))
+    except filelock.Timeout:
+        raise OutputError(
+            f"--work {str(project.folder)!r}: another dpbayes app has it open; end it first."
+        ) from None
     finally:
         listening.close()
         site.end()

@@ -9,7 +9,8 @@ import secrets
 import threading
 import time
 import zipfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,20 +22,27 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from dpbayes.app.answers import NOTHING, download, fault, report_page
+from dpbayes.app.answers import (
+    NOTHING,
+    download,
+    fault,
+    is_number,
+    place_of,
+    report_page,
+)
 from dpbayes.app.commands import RunningCommand
 from dpbayes.app.forms import (
-    ColumnForm,
     answered,
     checked,
     column_forms,
     grouping_forms,
+    next_guess,
     table_form,
     with_table,
     without_columns,
 )
 from dpbayes.app.notebook import notebook
-from dpbayes.app.project import MODELS, PRIVATE_FILE, Project
+from dpbayes.app.project import FAMILY, MODELS, PRIVATE_FILE, Project
 from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
 from dpbayes.core.files import read_text, write_whole
 from dpbayes.mechanisms import MECHANISMS
@@ -54,8 +62,8 @@ STEPS = {
 HERE = Path(__file__).parent
 EVERY = 0.4  # seconds between looks at what runs
 ALONE = 20.0  # seconds without an open page after which the program ends
+NOT_PLANNED = ("epsilon", "ledger", "account", "note")  # choices that no plan depends on
 NO_COLUMN = "the schema has no such column."
-MOST_COLUMNS = 10**6
 Answer = Callable[[Request, Mapping[str, str]], Response]
 
 
@@ -86,6 +94,8 @@ class Site:
         self._said = ""  # an error that the next page shows
         self._noted = ""  # what else it says, once
         self._source = ""  # who confirmed the column before
+        self._typed: Mapping[str, str] = {}  # what was refused, to be shown once more
+        self._planned_for = ""  # state of the project that is planned
         self._refused = ""  # a text of the schema that was not saved
         self._begun = 0  # releases
         # Pages have it, and answers to their scripts: another program on this port does not.
@@ -175,6 +185,7 @@ class Site:
             try:
                 return answer(request, typed)
             except DpbayesError as error:
+                self._typed = typed
                 return self._to(request.url.path.lstrip("/"), str(error))
 
         async def endpoint(request: Request) -> Response:
@@ -258,17 +269,23 @@ class Site:
             self.jobs.pop("check", None)
             self._changed()
 
+    def _refused_answers(self) -> Mapping[str, str]:
+        """What was typed and refused, once."""
+        typed, self._typed = self._typed, {}
+        return typed
+
     def _schema(self, request: Request) -> Response:
-        text = self._schema_text()
+        text, typed = self._schema_text(), self._refused_answers()
         return self._shown(
-            "schema", columns=column_forms(text), table=table_form(text),
-            groupings=grouping_forms(text), left_out=columns_left_out(text),
+            "schema", columns=column_forms(text), left_out=columns_left_out(text),
+            table={key: typed.get(key, value) for key, value in table_form(text).items()},
+            groupings={
+                name: [replace(field, typed=typed.get(field.key, field.typed)) for field in fields]
+                for name, fields in grouping_forms(text).items()
+            },
         )  # fmt: skip
 
     def _save_table(self, request: Request, typed: Mapping[str, str]) -> Response:
-        if "check" in typed:
-            self._start("check", ["dpbayes", *self.project.check_schema()])
-            return self._to("schema")
         with self._lock:
             text = self._schema_text()
             if "identifier" in typed:
@@ -281,6 +298,9 @@ class Site:
             else:
                 text = with_table(text, typed)
             self._save_schema(text)
+        if "check" in typed:
+            self._start("check", ["dpbayes", *self.project.check_schema()])
+            return self._to("schema#job-check")
         return self._to("schema")
 
     def _text(self, request: Request) -> Response:
@@ -295,23 +315,31 @@ class Site:
 
     def _column(self, request: Request) -> Response:
         forms = list(column_forms(self._schema_text()).values())
-        place = _place(request)
+        place, typed = place_of(request), self._refused_answers()
         if not place < len(forms):
             return self._to("schema", NO_COLUMN)
+        form, source = forms[place], self._source
+        if typed.get("column") == form.name:
+            form, source = form.with_answers(typed), typed.get("source", "")
         return self._shown(
-            "schema", "column", form=forms[place], place=place, of=len(forms),
-            after=_next_guess(forms, place), source=self._source,
+            "schema", "column", form=form, place=place, of=len(forms), ticked=typed,
+            after=next_guess(forms, place), source=source,
         )  # fmt: skip
 
     def _save_column(self, request: Request, typed: Mapping[str, str]) -> Response:
         with self._lock:  # no other answer comes between reading and saving
-            return self._column_saved(_place(request), typed)
+            return self._column_saved(place_of(request), typed)
 
     def _column_saved(self, place: int, typed: Mapping[str, str]) -> Response:
         text = self._schema_text()
         form, answers = column_forms(text).get(typed.get("column", "")), dict(typed)
         if form is None:
             return self._to("schema", NO_COLUMN)
+        if typed.get("state") != form.state:
+            raise SchemaError(
+                "nothing was saved: the column was changed since that page was loaded. It stands "
+                "below as it is now."
+            )
         if "leave-out" in typed:
             self._save_schema(without_columns(text, [form.name]))
             self._noted = f"{form.name} is left out. It can be taken back on the list of columns."
@@ -331,7 +359,7 @@ class Site:
 
     def _to_guess(self, place: int) -> Response:
         """Lead to the next column with guesses left after a place, or to all columns."""
-        following = _next_guess(list(column_forms(self._schema_text()).values()), place)
+        following = next_guess(list(column_forms(self._schema_text()).values()), place)
         return self._to("schema" if following is None else f"schema/column/{following}")
 
     # 3. What must hold.
@@ -343,6 +371,9 @@ class Site:
 
     def _save_hold(self, request: Request, typed: Mapping[str, str]) -> Response:
         self._choose(typed)
+        chosen = self.project.choices
+        if chosen.model == FAMILY and not (chosen.formula and chosen.family):
+            raise SchemaError("write a formula and choose a family, or take the whole table.")
         if "check" in typed:
             if not self.project.choices.program:
                 raise SchemaError("name your Stan file first.")
@@ -374,6 +405,8 @@ class Site:
 
     def _planned(self) -> list[dict[str, Any]]:
         """What is expected at the ε that are planned so far, by ε."""
+        if self._planned_for != self.project.state(NOT_PLANNED):
+            self._stop_plan()  # files were changed beside the page
         if "plan" not in self.jobs:
             return []
         lines = [line for line in self.jobs["plan"].lines if line.startswith("{")]
@@ -382,7 +415,9 @@ class Site:
 
     def _epsilon(self, request: Request) -> Response:
         self._schema_text()
+        self._planned()
         if "plan" not in self.jobs:
+            self._planned_for = self.project.state(NOT_PLANNED)
             self._start("plan", ["dpbayes.app.planner", str(self.project.folder)])
         return self._shown("epsilon", balance=self._balance(), **self._plan_at(""))
 
@@ -390,7 +425,7 @@ class Site:
         """What is planned, and what at one ε; that of the choices if none is typed."""
         planned = self._planned()
         wanted = typed or self.project.choices.epsilon
-        at = [e for e in planned if "epsilon" in e and _is_number(wanted, e["epsilon"])]
+        at = [e for e in planned if "epsilon" in e and is_number(wanted, e["epsilon"])]
         failed = [e for e in planned if "epsilon" not in e]
         return {
             "planned": [entry for entry in planned if "columns" in entry],
@@ -422,13 +457,13 @@ class Site:
             before = self.project.choices
             chosen = self.project.choose(typed)
             same = (chosen.number, chosen.reference) == (before.number, before.reference)
-            if not (same and any(_is_number(chosen.epsilon, epsilon) for epsilon in planned)):
+            if not (same and any(is_number(chosen.epsilon, epsilon) for epsilon in planned)):
                 self._stop_plan()
             if chosen != before:
                 self._forget_release()
         if "open" in typed:
-            if not (chosen.ledger and chosen.account):
-                raise SchemaError("name the ledger and the account.")
+            if not (chosen.ledger and chosen.account and typed.get("budget")):
+                raise SchemaError("name the ledger, the account and its budget.")
             words = self.project.open_account(typed.get("budget", ""))
             job = RunningCommand(["dpbayes", *words])
             if job.wait() != 0:
@@ -562,23 +597,3 @@ class Site:
                 self._watchers, self._last = self._watchers - 1, time.monotonic()
 
         return StreamingResponse(changes(), media_type="text/event-stream")
-
-
-def _place(request: Request) -> int:
-    """Number of a column, from the address."""
-    text = str(request.path_params["place"])
-    return int(text) if text.isdecimal() and len(text) < 7 else MOST_COLUMNS
-
-
-def _is_number(text: str, number: float) -> bool:
-    """Whether a text is a number in figures."""
-    try:
-        return float(text) == number
-    except ValueError:
-        return False
-
-
-def _next_guess(forms: Sequence[ColumnForm], place: int) -> int | None:
-    """Place of the next column with guesses left, after this one; None if there is none."""
-    places = [*range(place + 1, len(forms)), *range(place)]
-    return next((other for other in places if forms[other].guesses), None)

@@ -74,6 +74,7 @@ def _command(application: typer.Typer, name: str) -> int:
     signal = first_signal()
     if signal is None or code == 0:  # a signal after the work was done does not count
         return code
+    ignore()  # or a second one, or the alarm that repeats the first, would end this by an error
     say_error(f"error: interrupted by {signal.name}.")
     return 128 + signal
 

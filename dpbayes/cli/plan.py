@@ -23,12 +23,6 @@ if TYPE_CHECKING:  # it imports every mechanism
 
 
 LARGE = 500_000  # cells of the tables of all trials together, from which these take minutes
-MORE_THAN_MADE_UP = (
-    "Made-up records are simpler than others: for seven regressions of four real files errors were "
-    "0.7 to 6 times these, and intervals 0.7 to 6 times as long, the most where two columns are "
-    "closely related. Errors are larger yet where bounds are much wider than the values. Earlier "
-    "records tell more (`reference`)."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +157,8 @@ def _say_kept(result: Plan, made_up: bool) -> None:
             ]
             table.add_row(name, formula, *cells)
     if table.row_count:
+        from dpbayes.planning.plan import MORE_THAN_MADE_UP
+
         say_table(table)
         if made_up:
             say(MORE_THAN_MADE_UP)

@@ -144,7 +144,8 @@ def leave(code: int) -> None:
 
 def ignore() -> None:
     """Ignore all signals until the process ends, so that none changes its exit code."""
-    for number in SIGNALS if _in_main_thread() else ():
+    numbers = (*SIGNALS, signal.SIGALRM) if hasattr(signal, "SIGALRM") else SIGNALS
+    for number in numbers if _in_main_thread() else ():
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -26,6 +26,12 @@ EPSILONS = (0.1, 0.5, 1.0, 3.0)
 RUNS = 3
 MOST_RUNS = 1000
 CLEAR = 2.0  # standard errors from which two mechanisms count as different
+MORE_THAN_MADE_UP = (
+    "Made-up records are simpler than others: for seven regressions of four real files errors were "
+    "0.7 to 6 times these, and intervals 0.7 to 6 times as long, the most where two columns are "
+    "closely related. Errors are larger yet where bounds are much wider than the values. Earlier "
+    "records tell more (`reference`)."
+)
 Say = Callable[[str], None]
 Trial = Callable[[Synthesizer[Any], int], Accuracy]
 

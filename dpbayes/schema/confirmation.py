@@ -1,7 +1,8 @@
 """Confirmation of a drafted schema's guesses, in the text of its file: comments stay.
 
 Each function takes the text of a schema file as ``dpbayes schema draft`` writes it, in which every
-key has a line of its own, and returns a new one.
+key has a line of its own, and returns a new one. Of another layout it either says what was
+asked, or is refused: the new text is read, and all that was not to change must be as it was.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import re
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
 from dpbayes.schema.draft import LEVELS, MARK, MOST_LEVELS, line_of
 
-_COMMENT = "  # GUESSED: "
-_OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
+GUESSED = "# GUESSED: "  # begins the comment on a guess
+OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
 _SUGGESTED = re.compile(rf"# \d+ different values only\..*({LEVELS}\[.*?\])")
 _LEFT_OUT = re.compile(r"# (\[columns\..*\]) left out")
 _KEPT = "#: "  # begins each line of the section of a column that was left out
-_SECTION = re.compile(r"\[columns\..*\]\s*")
+_WITH_TYPE = ("type", "levels", *OF_NUMBERS, MARK)  # keys that a change of type changes
 
 
 @dataclass(frozen=True)
@@ -43,30 +45,25 @@ class GuessedColumn:
 
 
 def guessed_columns(text: str) -> list[GuessedColumn]:
-    """List the columns with guesses left, in the order of the file.
-
-    Raises:
-        SchemaError: a guessed key is not on a line of its own.
-    """
+    """List the columns with guesses left, in the order of the file."""
     lines, columns = text.split("\n"), []
-    for name, (start, end) in _sections(lines).items():
-        section = lines[start:end]
-        marked = _marks(section)
-        if not marked:
+    sections = _sections(lines)
+    for name, entry in tomllib.loads(text).get("columns", {}).items():
+        if not entry.get(MARK):
             continue
-        guessed = {}
-        for key in marked:
-            places = _places_in(section, key)
-            if not places:
-                raise _not_on_a_line(name, key)
-            guessed[key] = section[places[0]].partition(_COMMENT)
-        above = _notes_from(lines, start)
+        start, end = sections.get(name, (0, 0))
+        parts = {}
+        for key in entry[MARK]:
+            places = _places_in(lines[start:end], key)
+            written = lines[start + places[0]] if places else line_of(key, entry.get(key, ""))
+            parts[key] = _parts(written)
+        notes = lines[_notes_from(lines, start) : start]
         columns.append(
             GuessedColumn(
                 name,
-                {key: parts[0] for key, parts in guessed.items()},
-                {key: parts[2] for key, parts in guessed.items()},
-                tuple(line.removeprefix("#").strip() for line in lines[above:start]),
+                {key: value for key, (value, _) in parts.items()},
+                {key: _reason(comment) for key, (_, comment) in parts.items()},
+                tuple(note.removeprefix("#").strip() for note in notes),
             )
         )
     return columns
@@ -83,20 +80,25 @@ def confirmed(text: str, column: str, keys: Collection[str], source: str = "") -
     Raises:
         SchemaError: one of the keys is not marked as guessed.
     """
-    lines = text.split("\n")
-    marked = _marked(lines, column)
+    lines, marked = text.split("\n"), _marked(text, column)
     if unknown := [key for key in keys if key not in marked]:
         raise SchemaError(
             f"column {column!r}: {unknown[0]!r} is no guess; guesses are {', '.join(marked)}."
         )
-    shown = "".join(c if c.isprintable() else " " for c in source).strip()
     for key in keys:
         place = _place(lines, column, key)
-        lines[place] = lines[place].partition(_COMMENT)[0] + (f"  # {shown}" if shown else "")
+        lines[place] = _parts(lines[place])[0] + _said(source)
     left = [key for key in marked if key not in keys]
-    place = _place(lines, column, MARK)
-    lines[place : place + 1] = [line_of(MARK, left)] if left else []
-    return "\n".join(lines)
+    return _edited(text, _with_marks(lines, column, left), column, (MARK,), {MARK: left})
+
+
+def sourced(text: str, column: str, key: str, source: str) -> str:
+    """Say at a key of a column where its value is said."""
+    lines = text.split("\n")
+    place = _place(lines, column, key)
+    if _end_of(lines, place) == place + 1:
+        lines[place] = _parts(lines[place])[0] + _said(source)
+    return _edited(text, lines, column, ())
 
 
 def changed(text: str, column: str, line: str) -> str:
@@ -113,31 +115,35 @@ def changed(text: str, column: str, line: str) -> str:
         ((key, value),) = tomllib.loads(line).items()
     except (tomllib.TOMLDecodeError, ValueError):
         raise SchemaError(f"{line!r} is no line of the schema, as: upper = 100") from None
-    lines = text.split("\n")
-    if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
-        lines = _with_levels(lines, column)
-    elif key == "type" and value in ("continuous", "count"):
-        lines = _with_bounds(lines, column)
     if key not in KEYS or key == MARK:
         keys = ", ".join(known for known in KEYS if known != MARK)
         raise SchemaError(f"{key!r} is no key of a column; keys are {keys}.")
-    if not _places(lines, column, key):
+    lines = text.split("\n")
+    entry = _entry(text, column)
+    if key == "type" and value in COLUMN_TYPES and value not in NUMERIC:
+        lines = _with_levels(lines, column, entry)
+    elif key == "type" and value in ("continuous", "count"):
+        lines = _with_bounds(lines, column, entry)
+    if _places(lines, column, key):
+        place = _place(lines, column, key)
+        comment = _parts(lines[place])[1]
+        kept = f"  {comment}" if comment.startswith(GUESSED) else ""
+        lines[place : _end_of(lines, place)] = [line_of(key, value) + kept]
+    else:
         lines.insert(_place(lines, column, "type") + 1, line_of(key, value))
-        return "\n".join(lines)
-    place = _place(lines, column, key)
-    comment = "".join(lines[place].partition(_COMMENT)[1:])
-    lines[place : _end_of(lines, place)] = [line_of(key, value) + comment]
-    return "\n".join(lines)
+    keys_of = _WITH_TYPE if key == "type" else (key,)
+    return _edited(text, lines, column, keys_of, {key: value})
 
 
 def removed(text: str, column: str, key: str) -> str:
     """Take a key out of a column's section, and out of its list of guesses."""
-    lines = text.split("\n")
-    if key in _marked(lines, column):
-        lines = confirmed(text, column, [key]).split("\n")
+    lines, marked = text.split("\n"), _marked(text, column)
     place = _place(lines, column, key)
     del lines[place : _end_of(lines, place)]
-    return "\n".join(lines)
+    left = [mark for mark in marked if mark != key]
+    if left != marked:
+        lines = _with_marks(lines, column, left)
+    return _edited(text, lines, column, (key, MARK), {MARK: left})
 
 
 def declared(text: str, key: str, value: object) -> str:
@@ -146,13 +152,18 @@ def declared(text: str, key: str, value: object) -> str:
     A section of that name goes, as TOML has each key once; a comment that suggests the key, too.
     """
     lines = text.split("\n")
-    own = re.compile(rf"(# )?{re.escape(key)}\s*=|\[+{re.escape(key)}[].]")
+    own = re.compile(rf"(# )?{re.escape(key)}\s*=|\[+\s*{re.escape(key)}\s*[].]")
     first = next((k for k, line in enumerate(lines) if line.startswith("[")), len(lines))
     place, start = first, 0
     while start < len(lines):
-        if (match := own.match(lines[start])) and (start < first or match[0].startswith("[")):
+        match = own.match(lines[start])
+        suggestion = match is not None and lines[start].startswith("#")
+        if suggestion and not _is_toml(lines[start].removeprefix("# ")):
+            match = None  # a comment in words
+        if match and (start < first or match[0].startswith("[")):
             place = start if start < place else place
-            end = _end_of(lines, start)
+            section = match[0].startswith("[")
+            end = _own_end(lines, start) if section else _end_of(lines, start)
             del lines[start:end]
             first -= (end - start) * (start < first)
         else:
@@ -162,22 +173,7 @@ def declared(text: str, key: str, value: object) -> str:
         place -= 1  # the notes of the first section stay with it
     if value is not None:
         lines[place:place] = [line_of(key, value)] + [""] * before_section
-    return "\n".join(lines)
-
-
-def _end_of(lines: list[str], start: int) -> int:
-    """The line after a section's own lines, or after a value that may stand on several."""
-    end = start + 1
-    if lines[start].startswith("["):
-        while end < len(lines) and not lines[end].startswith(("[", "#")):
-            end += 1
-        return end
-    while end < len(lines):
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            tomllib.loads("\n".join(lines[start:end]))
-            break
-        end += 1
-    return end
+    return _edited(text, lines, top=key)
 
 
 @dataclass(frozen=True)
@@ -196,12 +192,12 @@ class LeftOutColumn:
 def left_out(text: str, column: str) -> str:
     """Turn a column's section into comments, so that it is neither used nor released."""
     lines = text.split("\n")
-    start, end = _sections(lines)[column]
-    after = start + 1  # what follows the section's own lines, such as notes of the next one
-    while after < end and lines[after].strip() and not lines[after].startswith("#"):
-        after += 1
-    own = [_KEPT + line for line in lines[start + 1 : after]]
-    return "\n".join([*lines[:start], f"# {lines[start].strip()} left out", *own, *lines[after:]])
+    start, _ = _section(lines, column)
+    end = _own_end(lines, start)
+    own = [_KEPT + line for line in lines[start + 1 : end]]
+    title = _parts(lines[start].strip())[0]
+    lines[start:end] = [f"# {title} left out", *own]
+    return _edited(text, lines, column)
 
 
 def taken_back(text: str, column: str) -> str:
@@ -215,7 +211,7 @@ def taken_back(text: str, column: str) -> str:
     if end == start + 1:
         raise SchemaError(f"column {column!r} has no section: write one into the file.")
     own = [line.removeprefix(_KEPT) for line in lines[start + 1 : end]]
-    return "\n".join([*lines[:start], title, *own, *lines[end:]])
+    return _edited(text, [*lines[:start], title, *own, *lines[end:]], column)
 
 
 def columns_left_out(text: str) -> dict[str, LeftOutColumn]:
@@ -236,7 +232,103 @@ def as_identifier(text: str, column: str) -> str:
     """
     lines = text.split("\n")
     title, start, end = _left_out_at(lines, column)
-    return "\n".join([*lines[:start], title, 'type = "identifier"', *lines[end:]])
+    return _edited(text, [*lines[:start], title, 'type = "identifier"', *lines[end:]], column)
+
+
+def _edited(
+    text: str,
+    lines: list[str],
+    column: str | None = None,
+    keys: Collection[str] | None = None,
+    said: dict[str, Any] | None = None,
+    *,
+    top: str = "",
+) -> str:
+    """Join the lines of a new file, in which nothing but these keys may have changed.
+
+    Args:
+        text: the file before.
+        column: the column that was to change; None if no column was.
+        keys: its keys that may have changed; None if the column may have come or gone.
+        said: what some of them must be now; an empty list for a key that must be gone.
+        top: key of the table that may have changed.
+    Raises:
+        SchemaError: something else changed, because of the layout of the file.
+    """
+    new = "\n".join(lines)
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        same = _rest(text, column, keys, top) == _rest(new, column, keys, top)
+        entry = tomllib.loads(new).get("columns", {}).get(column, {}) if said else {}
+        if same and all(entry.get(key, []) == value for key, value in (said or {}).items()):
+            return new
+    raise SchemaError(
+        f"{column or top!r} cannot be changed in this way, because of how the file is laid out. "
+        "Edit it as text: each key on a line of its own, below the [columns.NAME] of its column."
+    )
+
+
+def _rest(text: str, column: str | None, keys: Collection[str] | None, top: str) -> dict[str, Any]:
+    """What a file says apart from a column's keys, or the column, and a key of the table."""
+    tree = tomllib.loads(text)
+    columns = tree.pop("columns", {})
+    tree.pop(top, None)
+    if keys is None:
+        columns.pop(column, None)
+    else:
+        columns = {
+            name: {k: v for k, v in entry.items() if name != column or k not in keys}
+            for name, entry in columns.items()
+        }
+    return {**tree, "columns": columns}
+
+
+def _parts(line: str) -> tuple[str, str]:
+    """A line ``key = value`` without its comment, and the comment; a text may hold a # as well."""
+    for place in (k for k, character in enumerate(line) if character == "#"):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            if tomllib.loads(line[:place]) == tomllib.loads(line):
+                return line[:place].rstrip(), line[place:]
+    return line, ""
+
+
+def _reason(comment: str) -> str:
+    return comment.removeprefix(GUESSED) if comment.startswith(GUESSED) else ""
+
+
+def _said(source: str) -> str:
+    """A source as the end of a line."""
+    shown = "".join(c if c.isprintable() else " " for c in source).strip()
+    return f"  # {shown}" if shown else ""
+
+
+def _is_toml(line: str) -> bool:
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        return bool(tomllib.loads(line))
+    return False
+
+
+def _end_of(lines: list[str], start: int) -> int:
+    """The line after a value that may stand on several.
+
+    Raises:
+        SchemaError: the value does not end before the next section.
+    """
+    for end in range(start + 1, len(lines) + 1):
+        if _is_toml("\n".join(lines[start:end]).removeprefix("# ")):
+            return end
+        if end < len(lines) and _title(lines[end]) is not None:
+            break
+    raise SchemaError(f"{lines[start]!r} is no line of a schema.")
+
+
+def _own_end(lines: list[str], start: int) -> int:
+    """The line after a section's own lines, which notes on the next section do not belong to."""
+    end = start + 1
+    while end < len(lines) and not lines[end].lstrip().startswith("["):
+        end += 1
+    while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
+        end -= 1
+    return end
 
 
 def _left_out_at(lines: list[str], column: str) -> tuple[str, int, int]:
@@ -265,54 +357,63 @@ def _all_left_out(lines: list[str]) -> dict[str, tuple[str, int, int]]:
     return places
 
 
-def _with_levels(lines: list[str], column: str) -> list[str]:
+def _with_levels(lines: list[str], column: str, entry: dict[str, Any]) -> list[str]:
     """The lines with levels in place of what only numbers have, as suggested or whole ones."""
-    start, end = _sections(lines)[column]
-    entry = tomllib.loads("\n".join(lines[start + 1 : end]))
     if "levels" in entry or not {"lower", "upper"} <= set(entry):
         return lines
-    lower, upper = entry["lower"], entry["upper"]
-    place, marks = _place(lines, column, "lower"), _marked(lines, column)
-    levels, why = _suggested(lines, start), "those that were found; are there others?"
+    lower, upper, marks = entry["lower"], entry["upper"], entry.get(MARK, [])
+    levels, why = (
+        _suggested(lines, _section(lines, column)[0]),
+        "those that were found; are there others?",
+    )
     guessed = levels is not None or bool(set(marks) & {"lower", "upper"})
     if levels is None:
         if entry["type"] != "count" or not 1 <= upper - lower < MOST_LEVELS:
             raise SchemaError(
                 f"column {column!r}: only whole numbers with bounds less than {MOST_LEVELS} apart "
-                "become levels. Change the bounds first, or write the levels into the file."
+                "become levels. Change the bounds first, or write the levels."
             )
         levels = list(range(lower, upper + 1))
         why = "from the lower to the upper bound; are there others?"
-    lines[place] = line_of("levels", levels) + (_COMMENT + why if guessed else "")
-    left = [key for key in marks if key not in _OF_NUMBERS] + ["levels"] * guessed
-    if marks:
-        lines[_place(lines, column, MARK)] = line_of(MARK, left)
-    elif left:  # what was found is a guess, though the bounds were confirmed
-        lines[place] += f"\n{line_of(MARK, left)}"
-    others = {k for key in _OF_NUMBERS for k in _places(lines, column, key)}
-    kept = [line for k, line in enumerate(lines) if k not in others]
-    return "\n".join(kept).split("\n")
+    written = [line_of("levels", levels) + (f"  {GUESSED}{why}" if guessed else "")]
+    lines = _with_marks(
+        lines, column, [key for key in marks if key not in OF_NUMBERS] + ["levels"] * guessed
+    )
+    for key in OF_NUMBERS:
+        for place in _places(lines, column, key)[:1]:
+            lines[place : _end_of(lines, place)] = written
+            written = []
+    return lines
 
 
-def _with_bounds(lines: list[str], column: str) -> list[str]:
+def _with_bounds(lines: list[str], column: str, entry: dict[str, Any]) -> list[str]:
     """The lines with bounds in place of levels that are numbers; other lines as they are."""
-    start, end = _sections(lines)[column]
-    entry = tomllib.loads("\n".join(lines[start + 1 : end]))
-    levels = entry.get("levels", [])
+    levels, marks = entry.get("levels", []), entry.get(MARK, [])
     if not levels or not all(type(level) in (int, float) for level in levels):
         return lines
-    place, marks = _place(lines, column, "levels"), _marked(lines, column)
     guessed = "levels" in marks
     bounds = {"lower": (min(levels), "smallest"), "upper": (max(levels), "largest")}
-    new = [
-        line_of(key, value) + (f"{_COMMENT}the {which} level" if guessed else "")
+    written = [
+        line_of(key, value) + (f"  {GUESSED}the {which} level" if guessed else "")
         for key, (value, which) in bounds.items()
     ]
     if guessed:
-        left = [key for key in marks if key != "levels"] + list(bounds)
-        lines[_place(lines, column, MARK)] = line_of(MARK, left)
-    lines[place : _end_of(lines, place)] = new
+        lines = _with_marks(lines, column, [key for key in marks if key != "levels"] + list(bounds))
+    place = _place(lines, column, "levels")
+    lines[place : _end_of(lines, place)] = written
     return lines
+
+
+def _with_marks(lines: list[str], column: str, marks: Collection[str]) -> list[str]:
+    """The lines with another list of guesses; without one if there is none left."""
+    new = [line_of(MARK, list(marks))] if marks else []
+    if places := _places(lines, column, MARK):
+        start, end = places[0], _end_of(lines, places[0])
+    elif marks:
+        start = end = _own_end(lines, _section(lines, column)[0])
+    else:
+        return lines
+    return [*lines[:start], *new, *lines[end:]]
 
 
 def _suggested(lines: list[str], start: int) -> list[float] | None:
@@ -337,39 +438,58 @@ def _is_note(line: str) -> bool:
 def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:
     """First and last line of each column's section, by name; the last is not included."""
     starts = [k for k, line in enumerate(lines) if line.lstrip().startswith("[")]
-    sections = {}
-    for start, end in itertools.pairwise([*starts, len(lines)]):
-        if _SECTION.fullmatch(lines[start].strip()):
-            (name,) = tomllib.loads(lines[start])["columns"]
-            sections[name] = start, end
-    return sections
+    titled = (
+        (start, end, _title(lines[start]))
+        for start, end in itertools.pairwise([*starts, len(lines)])
+    )
+    return {name: (start, end) for start, end, name in titled if name is not None}
 
 
-def _marked(lines: list[str], column: str) -> list[str]:
-    start, end = _sections(lines)[column]
-    return _marks(lines[start:end])
+def _title(line: str) -> str | None:
+    """Name of the column whose section begins with this line; None if none does."""
+    if line.lstrip().startswith("["):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            columns = tomllib.loads(line).get("columns")
+            if isinstance(columns, dict) and list(columns.values()) == [{}]:
+                return str(next(iter(columns)))
+    return None
 
 
-def _marks(section: list[str]) -> list[str]:
-    """Keys of a column's section that are marked as guessed."""
-    marks = [line for line in section if re.match(rf"{MARK}\s*=", line)]
-    return list(tomllib.loads(marks[0])[MARK]) if marks else []
+def _section(lines: list[str], column: str) -> tuple[int, int]:
+    """First and last line of a column's section.
+
+    Raises:
+        SchemaError: it has none, or says all in one line.
+    """
+    sections = _sections(lines)
+    if column not in sections:
+        raise SchemaError(
+            f"column {column!r} has no section [columns.NAME] of its own: edit the file as text."
+        )
+    return sections[column]
+
+
+def _entry(text: str, column: str) -> dict[str, Any]:
+    """What the file says of a column."""
+    return dict(tomllib.loads(text)["columns"][column])
+
+
+def _marked(text: str, column: str) -> list[str]:
+    """Keys of a column that are marked as guessed."""
+    return list(_entry(text, column).get(MARK, []))
 
 
 def _place(lines: list[str], column: str, key: str) -> int:
     if places := _places(lines, column, key):
         return places[0]
-    raise _not_on_a_line(column, key)
-
-
-def _not_on_a_line(column: str, key: str) -> SchemaError:
-    return SchemaError(f"column {column!r} has no line that begins with {key} =")
+    raise SchemaError(f"column {column!r} has no line that begins with {key} =")
 
 
 def _places(lines: list[str], column: str, key: str) -> list[int]:
-    start, end = _sections(lines)[column]
+    start, end = _section(lines, column)
     return [start + place for place in _places_in(lines[start:end], key)]
 
 
 def _places_in(section: list[str], key: str) -> list[int]:
-    return [k for k, line in enumerate(section) if re.match(rf"{re.escape(key)}\s*=", line)]
+    own = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    return [k for k, line in enumerate(section) if own.match(line)]

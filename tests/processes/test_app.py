@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,13 +42,15 @@ def test_a_file_is_drafted_and_confirmed(server):
     assert "guesses are left" in server.get("/schema")
     for place, name in enumerate(("age", "region", "ill")):
         # Everything is empty: the type is missing, and nobody says so.
-        assert alerts(server.sent(f"/schema/column/{place}", column=name, all="", source=""))
+        typed = {"column": name, "all": "", "source": "", "state": server.state(place)}
+        assert alerts(server.sent(f"/schema/column/{place}", **typed))
     page = server.get("/schema/column/0")
     assert "GUESSED" in page
     assert not alerts(page)  # it was said once
     page = server.post("/schema/text", text=SCHEMA)
     assert "Nothing is guessed any more" in page
-    server.post("/schema", check="")
+    server.post("/schema", check="", title="Ill people")
+    assert 'title = "Ill people"' in (server.folder / "people-release/schema.toml").read_text()
     assert "The records fit the schema." in server.until("/schema", "Check of the records: done")
 
 
@@ -55,7 +59,9 @@ def test_columns_are_left_out_and_taken_back(server):
     server.until("/file", "Go on to the schema")
     path = server.folder / "people-release" / "schema.toml"
     before = path.read_text()
-    page = server.post("/schema/column/0", **{"column": "age", "leave-out": ""})
+    stale = {"column": "age", "leave-out": "", "state": "0"}
+    assert "changed since that page" in alerts(server.sent("/schema/column/0", **stale))[0]
+    page = server.post("/schema/column/0", **{**stale, "state": server.state(0)})
     assert "age is left out. It can be taken back" in page
     assert "<h1>region</h1>" in page  # the next one
     page = server.post("/schema", **{"leave-out": "", "tick-0": "region"})
@@ -68,12 +74,45 @@ def test_columns_are_left_out_and_taken_back(server):
     assert "the schema has no column" in alerts(unknown)[0]
     assert "was not left out" in alerts(server.sent("/schema", back="age"))[0]
     typed = {"column": "age", "lower": "18", "upper": "77", "source": "law, p. 2", "all": ""}
-    page = server.post("/schema/column/0", type="ordinal", **typed)
+    page = server.post("/schema/column/0", type="ordinal", state=server.state(0), **typed)
     assert "<h1>age</h1>" in page
     assert "Another type has other keys" in page
     assert 'value="law, p. 2"' in page
     assert "Another type" not in server.get("/schema/column/0")  # it was said once
     assert 'value="law, p. 2"' in server.get("/schema/column/1")
+
+
+def test_what_is_refused_is_shown_again_once(server):
+    with_schema(server)
+    typed = {"column": "age", "type": "count", "lower": "18", "upper": "ten", "label": "years"}
+    page = server.sent("/schema/column/0", state=server.state(0), source="law", **typed)
+    assert alerts(page)
+    assert all(f'value="{text}"' in page for text in ("ten", "years", "law"))
+    page = server.sent("/schema", title="Ill people", rows="{noisy")
+    assert alerts(page)
+    assert 'value="Ill people"' in page
+    assert 'value="Ill people"' not in server.get("/schema")
+    page = server.sent("/hold", model="family", formula="ill ~ age")
+    assert "choose a family" in alerts(page)[0]
+
+
+def test_nothing_is_claimed_of_a_schema_that_has_changed_since(server):
+    """It was edited beside the page."""
+    with_schema(server)
+    server.post("/epsilon", epsilon="1", number="400")
+    server.until("/epsilon", "another sample")
+    assert "marginals: ε = 1" in server.get("/release")
+    path = server.folder / "people-release" / "schema.toml"
+    path.write_text(path.read_text().replace("upper = 90", "upper = 99"))
+    assert "marginals: ε = 1" not in server.get("/release")
+
+
+def test_one_page_for_a_folder(server):
+    words = [sys.executable, "-P", "-m", "dpbayes", "app", "people.csv"]
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        subprocess.run(words, cwd=server.folder, capture_output=True, check=True, timeout=60)
+    assert raised.value.returncode == 2
+    assert b"another dpbayes app has it open" in raised.value.stderr
 
 
 def test_a_wrong_schema_is_refused_and_what_was_typed_stays(server):
@@ -173,10 +212,11 @@ def test_saves_at_the_same_time(server):
             enumerate(
                 [
                     {"column": "age", "type": "count", "lower": "18", "upper": "90",
-                     "public": "true", "label": "a"},
+                     "public": "true", "label": "a", "state": server.state(0)},
                     {"column": "region", "type": "categorical", "levels": "n\ns\nw",
-                     "public": "true", "label": "b"},
-                    {"column": "ill", "type": "binary", "levels": "no\nyes", "label": "c"},
+                     "public": "true", "label": "b", "state": server.state(1)},
+                    {"column": "ill", "type": "binary", "levels": "no\nyes", "label": "c",
+                     "state": server.state(2)},
                 ]
             ),
         )  # fmt: skip

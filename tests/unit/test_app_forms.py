@@ -20,6 +20,7 @@ from dpbayes.schema.columns import KEYS
 from dpbayes.schema.confirmation import (
     as_identifier,
     columns_left_out,
+    confirmed,
     declared,
     removed,
     taken_back,
@@ -154,6 +155,105 @@ def test_levels_become_bounds_and_what_the_new_type_has_not_goes(kind):
     assert entry(after, "code") == {"type": kind, "lower": 2, "upper": 7}
     after = answered(draft, "wage", as_typed(draft, "wage") | {"type": kind}, "")
     assert ("digits" in entry(after, "wage")) is (kind == "continuous")
+
+
+def test_levels_are_typed_together_with_the_type():
+    """Codes far apart, as of schools, which no bounds make levels of; and the way back."""
+    draft = text(guesses(pd.DataFrame({"school": [20920, 84772, 31207] * 20})))
+    draft = with_table(draft, {"title": "Schools"})
+    typed = as_typed(draft, "school") | {"type": "categorical", "levels": "20920\n31207\n84772"}
+    after = answered(draft, "school", typed, "")
+    levels = [20920, 31207, 84772]
+    assert entry(after, "school") == {"type": "categorical", "levels": levels, MARK: ["type"]}
+    typed = as_typed(after, "school") | {"type": "count", "levels": "20000\n31207\n84772"}
+    again = entry(answered(after, "school", typed, ""), "school")
+    assert (again["lower"], again["upper"]) == (20000, 84772)
+    with pytest.raises(SchemaError, match="has bounds, not levels"):
+        answered(draft, "school", as_typed(draft, "school") | {"levels": "1\n2"}, "")
+
+
+def test_what_is_confirmed_and_changed_later_has_its_source(draft):
+    sure = {f"confirm-{key}": "" for key in ("type", "lower", "upper")}
+    known = answered(draft, "age", as_typed(draft, "age") | sure, "law, p. 2")
+    after = answered(known, "age", as_typed(known, "age") | {"upper": "99"}, "law of 2025")
+    assert "upper = 99  # law of 2025" in after
+    assert after.count("# law, p. 2") == 2
+
+
+def test_what_was_not_shown_as_a_guess_is_not_confirmed(draft):
+    """As of a page that shows bounds while another page has made levels of them."""
+    levels = answered(draft, "age", as_typed(draft, "age") | {"type": "ordinal"}, "")
+    typed = {"type": "count", "lower": "", "upper": "", "confirm-lower": "", "confirm-upper": ""}
+    after = answered(levels, "age", as_typed(levels, "age") | typed, "law")
+    assert {"lower", "upper"} <= set(entry(after, "age")[MARK])
+
+
+HIDDEN = 'levels = ["a  # GUESSED: 1", "b"]  # GUESSED: texts that were found; are there others?'
+BY_HAND = """\
+[columns.income]
+type = "count"
+upper = 200
+
+[columns.region]  # see p. 4
+type = "categorical"
+levels = [
+  "e", "n",  # of the map
+]
+
+# published anyway
+public = true
+guessed = [
+  "levels",
+]
+
+[columns.ill]
+type = "binary"
+levels = ["no", "yes"]
+"""
+
+
+@pytest.mark.parametrize("key", ["levels", "label"])
+def test_a_text_that_looks_like_a_mark_is_none(key):
+    """It deleted the marks of its column, and all columns after it."""
+    draft = text(guesses(pd.DataFrame({"c": ["x", "y"] * 30, "z": ["f", "m"] * 30})))
+    lines = draft.split("\n")
+    place = next(k for k, line in enumerate(lines) if line.startswith("levels"))
+    lines[place : place + 1] = [HIDDEN, 'label = "c  # GUESSED: x"  # GUESSED: of the file']
+    place = next(k for k, line in enumerate(lines) if line.startswith(MARK))
+    lines[place] = 'guessed = ["type", "levels", "label"]'
+    hostile = "\n".join(lines)
+    after = removed(hostile, "c", key)
+    assert entry(after, "c")[MARK] == [k for k in ("type", "levels", "label") if k != key]
+    assert entry(after, "z") == entry(draft, "z")
+    sure = confirmed(hostile, "c", [key], 'Survey 7" # p')
+    assert entry(sure, "c")[key] == entry(hostile, "c")[key]
+
+
+def test_a_file_laid_out_by_hand():
+    """Nothing of a section is left to the column above, and marks on several lines count."""
+    assert [form.guesses for form in column_forms(BY_HAND).values()] == [0, 1, 0]
+    after = without_columns(BY_HAND, ["region"])
+    assert tomllib.loads(after)["columns"].keys() == {"income", "ill"}
+    assert "public" not in entry(after, "income")
+    assert taken_back(after, "region").replace("  # see p. 4", "") == BY_HAND.replace(
+        "  # see p. 4", ""
+    )
+    known = answered(BY_HAND, "region", as_typed(BY_HAND, "region") | {"confirm-levels": ""}, "p")
+    assert entry(known, "region") == {
+        "type": "categorical", "levels": ["e", "n"], "public": True,
+    }  # fmt: skip
+    for layout in (
+        'columns.x = {type = "binary", levels = ["a", "b"], guessed = ["levels"]}\n',
+        '[columns]\nx.type = "binary"\nx.levels = ["a", "b"]\nx.guessed = ["levels"]\n',
+    ):
+        (form,) = column_forms(layout).values()
+        assert form.guesses == 1
+        for change in (
+            lambda text=layout: without_columns(text, ["x"]),
+            lambda text=layout: answered(text, "x", {"type": "ordinal"}, ""),
+        ):
+            with pytest.raises(SchemaError, match="edit"):
+                change()
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,11 @@ def test_commands_of_a_model(work):
 def test_a_further_release_has_a_folder_of_its_own(work):
     for number in (1, 2, 10):
         assert work.next.out.name == f"output-{min(number, 3)}"
+        (work.folder / f"schema-{number}.toml").write_text(SCHEMA)
         (work.folder / f"output-{number}" / "release").mkdir(parents=True)
     assert work.latest.out.name == "output-10"
     assert work.next.out.name == "output-11"
-    (work.folder / "output-11" / "confidential").mkdir(parents=True)  # interrupted: it resumes
+    assert work.begin().out.name == "output-11"  # interrupted: it resumes
     assert (work.next.out.name, work.latest.out.name) == ("output-11", "output-10")
     assert work.latest.page(of_readers=True) is None
     (work.latest.out / "release" / "report.html").write_text("")
@@ -161,7 +162,24 @@ def test_a_release_keeps_what_it_began_with(work):
     assert "--total-epsilon=0.5" in first.synthesize()
     assert f"--schema={first.schema}" in first.synthesize()
     assert first.schema.read_text() == SCHEMA
-    assert "--total-epsilon=2" in work.begin().synthesize()
+    second = work.begin()
+    assert "--total-epsilon=2" in second.synthesize()
+    # It may run while the page is loaded anew: with other choices there is a third.
+    work.choose({"epsilon": "3"})
+    third = work.begin()
+    assert (third.number, second.choices.epsilon) == (3, "2")
+    work.schema.write_text(SCHEMA)
+    assert work.begin().number == 4
+    assert (work.begin().number, third.schema.read_text()) == (4, SCHEMA.replace("90", "99"))
+
+
+def test_a_program_that_changes_makes_another_ticket(work):
+    program = work.folder / "ill.stan"
+    program.write_text("one")
+    work.choose({"model": "program", "program": str(program)})
+    before = work.ticket
+    program.write_text("two")
+    assert work.ticket != before
 
 
 def test_a_ticket_is_of_all_that_is_released(work):

@@ -18,7 +18,7 @@ events.onmessage = (message) => {
   for (const section of document.querySelectorAll("[data-job]:not([data-quiet])")) {
     const job = jobs[section.dataset.job];
     if (section.dataset.running !== "1") continue;
-    if (!job || !job.running) { location.replace(location.href); return; }
+    if (!job || !job.running) { location.reload(); return; }
     section.querySelector(".progress").textContent = job.progress || "at work ...";
   }
   const plan = jobs.plan;
