@@ -101,6 +101,11 @@ class ColumnForm:
         return next((field.typed for field in self.fields if field.key == key), "")
 
     @property
+    def public(self) -> bool:
+        """Whether its values are released unchanged."""
+        return self.typed("public") == "true"
+
+    @property
     def values(self) -> str:
         """The values that the column may have, in few words."""
         levels = self.typed("levels").split("\n") if self.typed("levels") else []
@@ -167,7 +172,7 @@ def _could_have(key: str, kind: object) -> bool:
 def _kind(key: str, value: object) -> str:
     if key in ("type", "public"):
         return CHOICE if key == "type" else TRUTH
-    return LINES if key in _OF_LISTS or isinstance(value, list) else LINE
+    return LINES if key in (*_OF_LISTS, "missing") or isinstance(value, list) else LINE
 
 
 def typed(value: object) -> str:

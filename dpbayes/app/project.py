@@ -284,6 +284,13 @@ class Project:
             write_whole(release.schema, read_text(self.schema).encode(), PRIVATE_FILE)
         return release
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """Files of this release that may be published, by name."""
+        paths = [path for path in (self.out / RELEASE).iterdir() if path.is_file()]
+        paths.sort(key=lambda path: (len(path.name), path.name))  # 2 before 10
+        return {path.name: path for path in paths}
+
     def page(self, of_readers: bool) -> Path | None:
         """A page about this release; None if it is not written."""
         path = self.out / (RELEASE if of_readers else CONFIDENTIAL) / PAGE

@@ -47,7 +47,6 @@ from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
 from dpbayes.core.files import read_text, write_whole
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.publication.ledger import Ledger
-from dpbayes.publication.output import RELEASE
 from dpbayes.schema.confirmation import as_identifier, columns_left_out, taken_back
 from dpbayes.stan.families import FAMILIES
 
@@ -473,10 +472,11 @@ class Site:
     # 5. Release.
 
     def _release(self, request: Request) -> Response:
-        guesses = sum(form.guesses for form in column_forms(self._schema_text()).values())
+        columns = column_forms(self._schema_text())
+        guesses = sum(form.guesses for form in columns.values())
         return self._shown(
-            "release", guesses=guesses, ticket=self._ticket, balance=self._balance(),
-            **self._plan_at(""),
+            "release", columns=columns, guesses=guesses, ticket=self._ticket,
+            balance=self._balance(), **self._plan_at(""),
         )  # fmt: skip
 
     @property
@@ -524,8 +524,10 @@ class Site:
         latest = self._latest()
         if latest.page(of_readers=False) is None and "report" not in self.jobs:
             self._start("report", ["dpbayes", *latest.report()])
-        commands = list(latest.commands())
-        return self._shown("look", latest=latest, files=list(self._files()), commands=commands)
+        return self._shown(
+            "look", latest=latest, files=list(latest.files), commands=list(latest.commands()),
+            here=Path.cwd(),
+        )  # fmt: skip
 
     def _report(self, request: Request, typed: Mapping[str, str]) -> Response:
         self._start("report", ["dpbayes", *self._latest().report()])
@@ -537,23 +539,17 @@ class Site:
     def _readers(self, request: Request) -> Response:
         return report_page(self._latest().page(of_readers=True))
 
-    def _files(self) -> dict[str, Path]:
-        """Files that may be published, by name."""
-        paths = list((self._latest().out / RELEASE).iterdir())
-        paths.sort(key=lambda path: (len(path.name), path.name))  # 2 before 10
-        return {path.name: path for path in paths if path.is_file()}
-
     def _data(self, request: Request) -> Response:
         """A file of the release; its name is looked up among those that are there."""
         name = request.path_params["name"]
-        path = self._files().get(name)
+        path = self._latest().files.get(name)
         return NOTHING if path is None else download(name, path.read_bytes())
 
     def _zip(self, request: Request) -> Response:
         """The release as one file."""
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
-            for name, path in self._files().items():
+            for name, path in self._latest().files.items():
                 files.write(path, f"release/{name}")
         return download("release.zip", packed.getvalue())
 
