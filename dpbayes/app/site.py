@@ -373,9 +373,9 @@ class Site:
         chosen = self.project.choices
         if chosen.model == FAMILY and not (chosen.formula and chosen.family):
             raise SchemaError("write a formula and choose a family, or take the whole table.")
+        if "check" in typed and not chosen.program:
+            raise SchemaError("name your Stan file first.")
         if "check" in typed:
-            if not self.project.choices.program:
-                raise SchemaError("name your Stan file first.")
             self._start("program", ["dpbayes", *self.project.check_program()])
             return self._to("hold")
         return self._to("epsilon")
@@ -414,11 +414,16 @@ class Site:
 
     def _epsilon(self, request: Request) -> Response:
         self._schema_text()
-        self._planned()
-        if "plan" not in self.jobs:
-            self._planned_for = self.project.state(NOT_PLANNED)
-            self._start("plan", ["dpbayes.app.planner", str(self.project.folder)])
+        self._start_plan()
         return self._shown("epsilon", balance=self._balance(), **self._plan_at(""))
+
+    def _start_plan(self) -> None:
+        """Plan what is chosen now, unless that is done."""
+        with self._lock:
+            self._planned()
+            if "plan" not in self.jobs:
+                self._planned_for = self.project.state(NOT_PLANNED)
+                self._start("plan", ["dpbayes.app.planner", str(self.project.folder)])
 
     def _plan_at(self, typed: str) -> dict[str, Any]:
         """What is planned, and what at one ε; that of the choices if none is typed."""
@@ -444,6 +449,7 @@ class Site:
             return str(error)
 
     def _at(self, request: Request) -> Response:
+        self._start_plan()
         typed = request.query_params.get("epsilon", "")
         return self._part("at", **self._plan_at(typed))
 
@@ -463,8 +469,7 @@ class Site:
         if "open" in typed:
             if not (chosen.ledger and chosen.account and typed.get("budget")):
                 raise SchemaError("name the ledger, the account and its budget.")
-            words = self.project.open_account(typed.get("budget", ""))
-            job = RunningCommand(["dpbayes", *words])
+            job = RunningCommand(["dpbayes", *self.project.open_account(typed["budget"])])
             if job.wait() != 0:
                 return self._to("epsilon", " ".join(job.lines).removeprefix("error: "))
         return self._to("release" if "go" in typed else "epsilon")

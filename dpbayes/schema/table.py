@@ -336,7 +336,7 @@ class Schema:
             for rule in () if column.public else self.kept:
                 why = why or (f"is in the rule {rule.text!r}" if name in rule.names else "")
             if why:
-                some = "release only the records that have a value, which public rows tell of them"
+                some = "remove records without a value (public rows then tell who has one)"
                 rest = some if why == "may be missing" else "leave it out of the schema"
                 raise SchemaError(
                     f"column {name!r} {why}, which {who} cannot keep: take mechanism marginals, or "

@@ -33,11 +33,16 @@ function end() {
 }
 events.onerror = end;
 
-// The slider moves over the ε that are tried; another one can be typed, and is tried when saved.
+// The slider moves over the ε that are tried; another one can be typed. What is chosen is saved.
 const grid = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "10"];
 function follow() {
   replace("at", "/epsilon/at?epsilon=" + encodeURIComponent(wanted));
   replace("table", "/epsilon/table");
+}
+async function keep() {
+  const body = new URLSearchParams({epsilon: wanted});
+  await fetch(root + "/epsilon", {method: "POST", redirect: "manual", body});
+  follow();
 }
 const slide = byId("slide");
 if (slide) {
@@ -55,8 +60,9 @@ if (slide) {
     wanted = byId("epsilon").value;
     slide.value = near(wanted);
     say();
-    follow();
+    keep();
   });
+  slide.addEventListener("change", keep);
 }
 
 for (const button of document.querySelectorAll("[data-copy]")) {
