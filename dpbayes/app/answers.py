@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import traceback
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +24,15 @@ def report_page(path: Path | None) -> Response:
         return NOTHING
     policy = {"content-security-policy": REPORT_POLICY}
     return HTMLResponse(path.read_text(encoding="utf-8"), headers=policy)
+
+
+def zipped(files: Mapping[str, Path]) -> bytes:
+    """Files of a release as one."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():
+            archive.write(path, f"release/{name}")
+    return packed.getvalue()
 
 
 def download(name: str, content: bytes) -> Response:

@@ -18,6 +18,7 @@ from typing import IO
 
 MOST_LINES = 2000  # of a command's output, the latest
 PATIENCE = 60.0  # seconds that a command may take to end after a signal
+_BROKEN_OFF = "Traceback (most recent call last)"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAR = re.compile(r" \d+% \d+:\d\d:\d\d |^trying .* \.\.\.$|^at work for ")  # progress
 
@@ -80,6 +81,12 @@ class RunningCommand:
     def done(self) -> bool:
         """Whether it ended without an error."""
         return not self.running and self.code == 0
+
+    @property
+    def said(self) -> list[str]:
+        """What it printed; without what Python prints if it was cancelled before it began."""
+        ends = (k for k, line in enumerate(self.lines) if self.cancelled and _BROKEN_OFF in line)
+        return self.lines[: next(ends, len(self.lines))]
 
     def wait(self) -> int:
         """Wait for its end, and return the exit code."""

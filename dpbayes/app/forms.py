@@ -6,9 +6,11 @@ import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_origin, get_type_hints
 
 from dpbayes.core.errors import SchemaError
+from dpbayes.core.files import read_text
 from dpbayes.schema import Schema
 from dpbayes.schema.columns import COLUMN_TYPES, KEYS, NUMERIC
 from dpbayes.schema.confirmation import (
@@ -45,6 +47,14 @@ WORDS = {  # what is asked for each key of a column, and what to type
 }
 SHOWN = 6  # levels of a column in the list of columns
 _OF_TABLE = (*TITLES, "rows", "rules")
+
+
+class StaleFormError(SchemaError):
+    """What a form shows was changed since it was loaded."""
+
+
+class BrokenFileError(SchemaError):
+    """The schema file was changed beside the page, and is no schema any more."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,7 @@ def column_forms(text: str) -> dict[str, ColumnForm]:
             name,
             tuple(fields),
             guessed[name].notes if name in guessed else (),
-            hashlib.sha256(repr(entry).encode()).hexdigest(),
+            state_of(entry),
         )
     return forms
 
@@ -308,6 +318,42 @@ def table_form(text: str) -> dict[str, str]:
     return {key: typed(entries.get(key)) for key in _OF_TABLE}
 
 
+def state_of(said: object) -> str:
+    """Hash of what a form shows, by which it is known whether that has changed since."""
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def refuse_stale(answers: Mapping[str, str], said: object) -> None:
+    """Raise StaleFormError if a form, which sends its state, showed something else than this."""
+    if answers.get("state", state_of(said)) != state_of(said):
+        raise StaleFormError(
+            "nothing was saved: this was changed since that page was loaded. It stands below as it "
+            "is now."
+        )
+
+
+def read_schema(path: Path) -> str:
+    """Read a schema file, which somebody may have edited.
+
+    Raises:
+        BrokenFileError: it is no schema.
+    """
+    try:
+        return checked(read_text(path))
+    except (SchemaError, ValueError) as error:
+        raise BrokenFileError(f"the schema file was changed beside the page: {error}") from None
+
+
+def as_it_is(path: Path) -> str:
+    """The text of a schema file, even if it is none, to be mended."""
+    return path.read_bytes().decode(errors="replace").replace("\r\n", "\n").lstrip("\ufeff")
+
+
+def of_table(text: str) -> object:
+    """What the form of the whole table shows."""
+    return table_form(text), grouping_forms(text)
+
+
 def grouping_forms(text: str) -> dict[str, tuple[Field, ...]]:
     """Keys of the tables that say which rows belong together, and of the weights, by table."""
     entries, forms = tomllib.loads(text), {}
@@ -382,6 +428,6 @@ def checked(text: str) -> str:
     """
     try:
         Schema.from_dict(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError(f"the file is no TOML: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"the file is no TOML that can be read: {error}.") from None
     return text

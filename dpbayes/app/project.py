@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ _OPEN = re.compile(
     r"(sqlite|duckdb):/+[\w./ ~+-]+|[a-z][\w+.-]*://([\w.+~-]+@)?[\w.-]+(:\d+)?(/[\w.+~-]*)*",
     re.IGNORECASE,
 )
+_FILES_OF_MODELS = ("program", "constants")  # of a table [[model]] of the schema
 _KEYWORDS = re.compile(r"(pass|pwd)\w*\s*=", re.IGNORECASE)  # host=... password=...
 TABLE, FAMILY, PROGRAM = MODELS = ("table", "family", "program")
 
@@ -263,16 +265,29 @@ class Project:
         return hashlib.sha256(f"{self.next.number} {self.state()}".encode()).hexdigest()
 
     def state(self, without: Collection[str] = ()) -> str:
-        """Hash of the schema, the choices and the files that these name.
+        """Hash of the schema, the choices, and the files that these name.
 
         Args:
             without: names of choices that may differ.
         """
-        chosen = self.choices
+        chosen, told = ProjectSettings(), list[bytes]()
+        with contextlib.suppress(
+            DataError
+        ):  # of damaged choices, which is told where they are used
+            chosen = self.choices
         named = {name: text for name, text in asdict(chosen).items() if name not in without}
-        told = [json.dumps(named).encode()]
-        for path in (self.schema, Path(chosen.program), Path(chosen.constants)):
-            with contextlib.suppress(OSError):
+        told.append(json.dumps(named).encode())
+        files = [self.schema, Path(chosen.program), Path(chosen.constants)]
+        with contextlib.suppress(OSError):
+            reference = os.stat(chosen.reference)
+            told.append(f"{reference.st_size} {reference.st_mtime_ns}".encode())
+        # What is wrong with a file is told where it is used.
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
+            models = tomllib.loads(read_text(self.schema)).get("model", [])
+            texts = [str(model.get(key, "")) for model in models for key in _FILES_OF_MODELS]
+            files += [self.folder / text for text in texts]
+        for path in files:
+            with contextlib.suppress(OSError, ValueError):
                 told.append(path.read_bytes())
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in told)).hexdigest()
 

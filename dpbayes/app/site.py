@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import functools
 import json
 import secrets
 import threading
 import time
-import zipfile
+import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,22 +29,31 @@ from dpbayes.app.answers import (
     is_number,
     place_of,
     report_page,
+    zipped,
 )
 from dpbayes.app.commands import RunningCommand
 from dpbayes.app.forms import (
+    BrokenFileError,
+    StaleFormError,
     answered,
+    as_it_is,
     checked,
     column_forms,
     grouping_forms,
     next_guess,
+    of_table,
+    read_schema,
+    refuse_stale,
+    state_of,
     table_form,
     with_table,
     without_columns,
 )
+from dpbayes.app.jobs import Jobs
 from dpbayes.app.notebook import notebook
 from dpbayes.app.project import FAMILY, MODELS, PRIVATE_FILE, Project
 from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
-from dpbayes.core.files import read_text, write_whole
+from dpbayes.core.files import write_whole
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema.confirmation import as_identifier, columns_left_out, taken_back
@@ -79,7 +88,7 @@ class Site:
 
     def __init__(self, project: Project) -> None:
         self.project, self.root = project, ""
-        self.jobs: dict[str, RunningCommand] = {}
+        self.jobs = Jobs(functools.partial(project.state, NOT_PLANNED))
         self._pages = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -94,7 +103,6 @@ class Site:
         self._noted = ""  # what else it says, once
         self._source = ""  # who confirmed the column before
         self._typed: Mapping[str, str] = {}  # what was refused, to be shown once more
-        self._planned_for = ""  # state of the project that is planned
         self._refused = ""  # a text of the schema that was not saved
         self._begun = 0  # releases
         # Pages have it, and answers to their scripts: another program on this port does not.
@@ -167,6 +175,8 @@ class Site:
         def tried(request: Request) -> Response:
             try:
                 return answer(request)
+            except BrokenFileError as error:
+                return self._to("schema/text", str(error))
             except DpbayesError as error:
                 shown = self._shown("file", error=str(error))
                 shown.status_code = 404
@@ -183,9 +193,13 @@ class Site:
         def tried(request: Request, typed: Mapping[str, str]) -> Response:
             try:
                 return answer(request, typed)
+            except BrokenFileError as error:
+                return self._to("schema/text", str(error))
+            except StaleFormError as error:  # shown as it is now
+                return self._to(self._place_of(request, typed), str(error))
             except DpbayesError as error:
                 self._typed = typed
-                return self._to(request.url.path.lstrip("/"), str(error))
+                return self._to(self._place_of(request, typed), str(error))
 
         async def endpoint(request: Request) -> Response:
             body = (await request.body()).decode(errors="replace")
@@ -194,8 +208,18 @@ class Site:
 
         return endpoint
 
+    def _place_of(self, request: Request, typed: Mapping[str, str]) -> str:
+        """Address of the page that a form was sent from; that of a column may have changed."""
+        place = request.url.path.lstrip("/")
+        if not place.startswith("schema/column/"):
+            return place
+        names = list(column_forms(self._schema_text()))
+        name = typed.get("column")
+        return f"schema/column/{names.index(name)}" if name in names else "schema"
+
     def _shown(self, step: str, template: str = "", error: str = "", **more: Any) -> Response:
         """Render a page of a step, with what is to be said once."""
+        self.jobs.drop_stale()
         error, self._said = error or self._said, ""
         noted, self._noted = self._noted, ""
         drafted = self.project.schema.exists()
@@ -229,29 +253,16 @@ class Site:
         self._said = said
         return RedirectResponse(f"{self.root}/{place}", 303)
 
-    def _start(self, name: str, words: list[str]) -> RunningCommand:
-        """Start a job, in place of an earlier one of its name, which must have ended.
-
-        Raises:
-            DpbayesError: it still runs.
-        """
-        with self._lock:
-            running = self.jobs.get(name)
-            if running is not None and running.running:
-                raise DpbayesError("this is still running.")
-            self.jobs[name] = RunningCommand(words)
-            return self.jobs[name]
-
     # 1. File.
 
     def _file(self, request: Request) -> Response:
         if not self.project.schema.exists() and "draft" not in self.jobs:
-            self._start("draft", ["dpbayes", *self.project.draft()])
+            self.jobs.start("draft", ["dpbayes", *self.project.draft()])
         return self._shown("file")
 
     def _draft(self, request: Request, typed: Mapping[str, str]) -> Response:
         if not self.project.schema.exists():
-            self._start("draft", ["dpbayes", *self.project.draft()])
+            self.jobs.start("draft", ["dpbayes", *self.project.draft()])
         return self._to("file")
 
     # 2. Schema.
@@ -259,7 +270,7 @@ class Site:
     def _schema_text(self) -> str:
         if not self.project.schema.exists():
             raise SchemaError("the schema is not drafted yet (step 1).")
-        return read_text(self.project.schema)
+        return read_schema(self.project.schema)
 
     def _save_schema(self, text: str) -> None:
         """Replace the schema file at once, as it is after each answer."""
@@ -277,6 +288,7 @@ class Site:
         text, typed = self._schema_text(), self._refused_answers()
         return self._shown(
             "schema", columns=column_forms(text), left_out=columns_left_out(text),
+            state=state_of(of_table(text)),
             table={key: typed.get(key, value) for key, value in table_form(text).items()},
             groupings={
                 name: [replace(field, typed=typed.get(field.key, field.typed)) for field in fields]
@@ -295,18 +307,21 @@ class Site:
                 ticked = [name for key, name in typed.items() if key.startswith("tick-")]
                 text = without_columns(text, ticked)
             else:
+                refuse_stale(typed, of_table(text))
                 text = with_table(text, typed)
             self._save_schema(text)
         if "check" in typed:
-            self._start("check", ["dpbayes", *self.project.check_schema()])
+            self.jobs.start("check", ["dpbayes", *self.project.check_schema()])
             return self._to("schema#job-check")
         return self._to("schema")
 
     def _text(self, request: Request) -> Response:
-        text, self._refused = self._refused or self._schema_text(), ""
-        return self._shown("schema", "text", text=text)
+        before = as_it_is(self.project.schema)
+        text, self._refused = self._refused or before, ""
+        return self._shown("schema", "text", text=text, state=state_of(before))
 
     def _save_text(self, request: Request, typed: Mapping[str, str]) -> Response:
+        refuse_stale(typed, as_it_is(self.project.schema))
         self._refused = typed.get("text", "").replace("\r\n", "\n")  # shown again if it is wrong
         self._save_schema(checked(self._refused))
         self._refused = ""
@@ -318,7 +333,9 @@ class Site:
         if not place < len(forms):
             return self._to("schema", NO_COLUMN)
         form, source = forms[place], self._source
-        if typed.get("column") == form.name:
+        if typed.get("column") != form.name:
+            typed = {}
+        elif typed:
             form, source = form.with_answers(typed), typed.get("source", "")
         return self._shown(
             "schema", "column", form=form, place=place, of=len(forms), ticked=typed,
@@ -334,11 +351,7 @@ class Site:
         form, answers = column_forms(text).get(typed.get("column", "")), dict(typed)
         if form is None:
             return self._to("schema", NO_COLUMN)
-        if typed.get("state") != form.state:
-            raise SchemaError(
-                "nothing was saved: the column was changed since that page was loaded. It stands "
-                "below as it is now."
-            )
+        refuse_stale({"state": "", **typed}, tomllib.loads(text)["columns"][form.name])
         if "leave-out" in typed:
             self._save_schema(without_columns(text, [form.name]))
             self._noted = f"{form.name} is left out. It can be taken back on the list of columns."
@@ -366,7 +379,10 @@ class Site:
     def _hold(self, request: Request) -> Response:
         names = {m.name: m.summary for m in MECHANISMS.values() if m.takes("epsilon")}
         families = {f.name: f.column_type for f in FAMILIES.values()}
-        return self._shown("hold", mechanisms=names, families=families, models=MODELS)
+        return self._shown(
+            "hold", mechanisms=names, families=families, models=MODELS,
+            chosen_state=state_of(self._chosen),
+        )  # fmt: skip
 
     def _save_hold(self, request: Request, typed: Mapping[str, str]) -> Response:
         self._choose(typed)
@@ -376,13 +392,19 @@ class Site:
         if "check" in typed and not chosen.program:
             raise SchemaError("name your Stan file first.")
         if "check" in typed:
-            self._start("program", ["dpbayes", *self.project.check_program()])
+            self.jobs.start("program", ["dpbayes", *self.project.check_program()])
             return self._to("hold")
         return self._to("epsilon")
+
+    @property
+    def _chosen(self) -> object:
+        """What forms of choices show, but for ε, which is saved by itself."""
+        return replace(self.project.choices, epsilon="")
 
     def _choose(self, typed: Mapping[str, str]) -> None:
         """Save choices; what was planned with others stops."""
         with self._lock:
+            refuse_stale(typed, self._chosen)
             self.project.choose(typed)
             self._changed()
 
@@ -402,41 +424,13 @@ class Site:
         if "release" in self.jobs and not self.jobs["release"].running:
             del self.jobs["release"]
 
-    def _planned(self) -> list[dict[str, Any]]:
-        """What is expected at the ε that are planned so far, by ε."""
-        if self._planned_for != self.project.state(NOT_PLANNED):
-            self._stop_plan()  # files were changed beside the page
-        if "plan" not in self.jobs:
-            return []
-        lines = [line for line in self.jobs["plan"].lines if line.startswith("{")]
-        planned = [json.loads(line) for line in lines]
-        return sorted(planned, key=lambda entry: entry.get("epsilon", 0))
-
     def _epsilon(self, request: Request) -> Response:
         self._schema_text()
-        self._start_plan()
-        return self._shown("epsilon", balance=self._balance(), **self._plan_at(""))
-
-    def _start_plan(self) -> None:
-        """Plan what is chosen now, unless that is done."""
-        with self._lock:
-            self._planned()
-            if "plan" not in self.jobs:
-                self._planned_for = self.project.state(NOT_PLANNED)
-                self._start("plan", ["dpbayes.app.planner", str(self.project.folder)])
-
-    def _plan_at(self, typed: str) -> dict[str, Any]:
-        """What is planned, and what at one ε; that of the choices if none is typed."""
-        planned = self._planned()
-        wanted = typed or self.project.choices.epsilon
-        at = [e for e in planned if "epsilon" in e and is_number(wanted, e["epsilon"])]
-        failed = [e for e in planned if "epsilon" not in e]
-        return {
-            "planned": [entry for entry in planned if "columns" in entry],
-            "at": at[0] if at else None,
-            "failed": failed[0]["error"] if failed else "",
-            "wanted": wanted,
-        }
+        self.jobs.start_plan(str(self.project.folder))
+        epsilon, state = self.project.choices.epsilon, state_of(self._chosen)
+        return self._shown(
+            "epsilon", balance=self._balance(), chosen_state=state, **self.jobs.plan_at(epsilon)
+        )
 
     def _balance(self) -> str:
         """What is left in the ledger's account, or why that is not known."""
@@ -449,17 +443,18 @@ class Site:
             return str(error)
 
     def _at(self, request: Request) -> Response:
-        self._start_plan()
+        self.jobs.start_plan(str(self.project.folder))
         typed = request.query_params.get("epsilon", "")
-        return self._part("at", **self._plan_at(typed))
+        return self._part("at", **self.jobs.plan_at(typed or self.project.choices.epsilon))
 
     def _table(self, request: Request) -> Response:
-        return self._part("table", **self._plan_at(""))
+        return self._part("table", **self.jobs.plan_at(self.project.choices.epsilon))
 
     def _save_epsilon(self, request: Request, typed: Mapping[str, str]) -> Response:
-        planned = [entry["epsilon"] for entry in self._planned() if "epsilon" in entry]
+        planned = [entry["epsilon"] for entry in self.jobs.planned() if "epsilon" in entry]
         with self._lock:
             before = self.project.choices
+            refuse_stale(typed, self._chosen)
             chosen = self.project.choose(typed)
             same = (chosen.number, chosen.reference) == (before.number, before.reference)
             if not (same and any(is_number(chosen.epsilon, epsilon) for epsilon in planned)):
@@ -481,7 +476,7 @@ class Site:
         guesses = sum(form.guesses for form in columns.values())
         return self._shown(
             "release", columns=columns, guesses=guesses, ticket=self._ticket,
-            balance=self._balance(), **self._plan_at(""),
+            balance=self._balance(), **self.jobs.plan_at(self.project.choices.epsilon),
         )  # fmt: skip
 
     @property
@@ -528,14 +523,14 @@ class Site:
     def _look(self, request: Request) -> Response:
         latest = self._latest()
         if latest.page(of_readers=False) is None and "report" not in self.jobs:
-            self._start("report", ["dpbayes", *latest.report()])
+            self.jobs.start("report", ["dpbayes", *latest.report()])
         return self._shown(
             "look", latest=latest, files=list(latest.files), commands=list(latest.commands()),
             here=Path.cwd(),
         )  # fmt: skip
 
     def _report(self, request: Request, typed: Mapping[str, str]) -> Response:
-        self._start("report", ["dpbayes", *self._latest().report()])
+        self.jobs.start("report", ["dpbayes", *self._latest().report()])
         return self._to("look")
 
     def _house(self, request: Request) -> Response:
@@ -552,11 +547,7 @@ class Site:
 
     def _zip(self, request: Request) -> Response:
         """The release as one file."""
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
-            for name, path in self._latest().files.items():
-                files.write(path, f"release/{name}")
-        return download("release.zip", packed.getvalue())
+        return download("release.zip", zipped(self._latest().files))
 
     def _notebook(self, request: Request) -> Response:
         return download("release.ipynb", notebook(self._latest()).encode())
@@ -582,15 +573,7 @@ class Site:
             self._watched, self._watchers, told = True, self._watchers + 1, ""
             try:
                 while not self._ended:
-                    state = {
-                        name: {
-                            "running": job.running,
-                            "progress": job.progress,
-                            "lines": len(job.lines),
-                        }
-                        for name, job in tuple(self.jobs.items())
-                    }
-                    text = json.dumps({"page": self._secret, "jobs": state})
+                    text = json.dumps({"page": self._secret, "jobs": self.jobs.told()})
                     yield f"data: {text}\n\n" if text != told else ": at work\n\n"
                     told = text
                     await asyncio.sleep(EVERY)

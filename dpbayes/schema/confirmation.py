@@ -23,7 +23,7 @@ GUESSED = "# GUESSED: "  # begins the comment on a guess
 OF_NUMBERS = ("lower", "upper", "digits", "atoms", "unit")  # keys that levels do not have
 _SUGGESTED = re.compile(rf"# \d+ different values only\..*({LEVELS}\[.*?\])")
 _LEFT_OUT = re.compile(r"# (\[columns\..*\]) left out")
-_KEPT = "#: "  # begins each line of the section of a column that was left out
+_KEPT = "#:"  # begins each line of the section of a column that was left out
 _WITH_TYPE = ("type", "levels", *OF_NUMBERS, MARK)  # keys that a change of type changes
 
 
@@ -194,7 +194,7 @@ def left_out(text: str, column: str) -> str:
     lines = text.split("\n")
     start, _ = _section(lines, column)
     end = _own_end(lines, start)
-    own = [_KEPT + line for line in lines[start + 1 : end]]
+    own = [f"{_KEPT} {line}" for line in lines[start + 1 : end]]
     title = _parts(lines[start].strip())[0]
     lines[start:end] = [f"# {title} left out", *own]
     return _edited(text, lines, column)
@@ -210,7 +210,7 @@ def taken_back(text: str, column: str) -> str:
     title, start, end = _left_out_at(lines, column)
     if end == start + 1:
         raise SchemaError(f"column {column!r} has no section: write one into the file.")
-    own = [line.removeprefix(_KEPT) for line in lines[start + 1 : end]]
+    own = [line.removeprefix(_KEPT).removeprefix(" ") for line in lines[start + 1 : end]]
     return _edited(text, [*lines[:start], title, *own, *lines[end:]], column)
 
 
@@ -419,7 +419,8 @@ def _with_marks(lines: list[str], column: str, marks: Collection[str]) -> list[s
 def _suggested(lines: list[str], start: int) -> list[float] | None:
     """Levels that a comment above a column's section suggests; None if there is no such comment."""
     for note in lines[_notes_from(lines, start) : start]:
-        if match := _SUGGESTED.match(note):
+        match = _SUGGESTED.match(note)
+        if match and _is_toml(match[1]):
             return list(tomllib.loads(match[1])["levels"])
     return None
 

@@ -96,6 +96,63 @@ def test_what_is_refused_is_shown_again_once(server):
     assert "choose a family" in alerts(page)[0]
 
 
+def state_of(page):
+    return re.findall(r'name="state" value="(.*?)"', page)[0]
+
+
+def test_a_form_of_another_window_changes_nothing(server):
+    """It would take back what the first one said: the unit of privacy, the ledger, a column."""
+    with_schema(server)
+    path = server.folder / "people-release" / "schema.toml"
+    old = {page: state_of(server.get(page)) for page in ("/schema", "/schema/text", "/epsilon")}
+    server.post("/schema", title="Ill people", state=old["/schema"])
+    server.post("/epsilon", ledger="l.db", account="a", budget="2", open="", state=old["/epsilon"])
+    server.post("/epsilon", epsilon="2")  # as when the slider is let go
+    for page, typed in {
+        "/schema": {"title": "", "check": ""}, "/schema/text": {"text": SCHEMA},
+        "/epsilon": {"ledger": "", "account": ""}, "/hold": {"keep": "ill ~ age"},
+    }.items():  # fmt: skip
+        state = old.get(page, old["/epsilon"])
+        assert "nothing was saved" in alerts(server.sent(page, state=state, **typed))[0]
+    assert 'title = "Ill people"' in path.read_text()
+    assert "has spent ε = 0 of 2" in server.get("/epsilon")
+    assert not alerts(server.sent("/epsilon", note="x", state=state_of(server.get("/epsilon"))))
+    page = server.get("/schema/column/0")
+    assert 'name="upper" value="90"' in page
+    typed = {"column": "age", "type": "count", "lower": "18", "upper": "90", "public": "true"}
+    server.post("/schema/column/0", state=state_of(page), **{**typed, "upper": "99"})
+    later = server.sent("/schema/column/0", state=state_of(page), all="", **typed)
+    assert "nothing was saved" in alerts(later)[0]
+    assert ' value="99"' in later  # what stands in the file, not what was typed
+
+
+BROKEN = {
+    "no TOML": "[columns",
+    "byte order mark": "\ufeff" + SCHEMA,
+    "guessed": SCHEMA + "guessed = true\n",
+    "columns": "columns = 3\n",
+    "nested": "x = " + "[" * 9999,
+    "list": "[[columns.a]]\n",
+    "UTF-16": SCHEMA.encode("utf-16"),
+    "cluster": "cluster = 'x'\n" + SCHEMA,
+    "large": f"x = {'9' * 5000}\n",
+}
+
+
+def test_a_schema_that_was_broken_beside_the_page_is_mended_on_it(server):
+    with_schema(server)
+    path = server.folder / "people-release" / "schema.toml"
+    for kind, text in BROKEN.items():
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        for page in ("/schema", "/schema/column/0", "/release", "/epsilon"):
+            status, headers, _ = server.ask("GET", page)
+            place = headers["location"].removeprefix(server.root)
+            assert (status, place) == (303, "/schema/text"), (kind, page)
+        assert "changed beside the page" in alerts(server.get("/schema/text"))[0], kind
+        assert server.ask("POST", "/schema/column/0", column="age")[0] == 303, kind
+        assert "Nothing is guessed" in server.sent("/schema/text", text=SCHEMA), kind
+
+
 def test_nothing_is_claimed_of_a_schema_that_has_changed_since(server):
     """It was edited beside the page."""
     with_schema(server)

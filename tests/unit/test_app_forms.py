@@ -292,6 +292,13 @@ def test_columns_are_left_out_and_taken_back(draft):
             taken_back(after, name)
 
 
+def test_a_section_that_an_editor_has_trimmed_is_taken_back_whole():
+    """An empty line in it would end it before the marks."""
+    schema = BY_HAND.replace("\nguessed = [", "\n\nguessed = [")
+    trimmed = "\n".join(line.rstrip() for line in without_columns(schema, ["region"]).split("\n"))
+    assert entry(taken_back(trimmed, "region"), "region") == entry(schema, "region")
+
+
 def test_columns_that_others_need_stay(draft):
     needed = with_table(draft, {"rules": "wage >= age"})
     with pytest.raises(SchemaError, match="'wage'"):

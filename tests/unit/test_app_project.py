@@ -180,6 +180,11 @@ def test_a_program_that_changes_makes_another_ticket(work):
     before = work.ticket
     program.write_text("two")
     assert work.ticket != before
+    work.choose({"model": "table"})
+    work.schema.write_text(f"{SCHEMA}\n[[model]]\nformula = 'ill ~ age'\nprogram = 'ill.stan'\n")
+    before = work.ticket
+    program.write_text("three")
+    assert work.ticket != before
 
 
 def test_a_ticket_is_of_all_that_is_released(work):
