@@ -51,11 +51,3 @@ def place_of(request: Request) -> int:
     """Number of a column, from the address."""
     text = str(request.path_params["place"])
     return int(text) if text.isdecimal() and len(text) < 7 else MOST_COLUMNS
-
-
-def is_number(text: str, number: float) -> bool:
-    """Whether a text is a number in figures."""
-    try:
-        return float(text) == number
-    except ValueError:
-        return False

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpbayes.app.answers import is_number
 from dpbayes.app.commands import RunningCommand
 from dpbayes.core.errors import DpbayesError
 
@@ -77,3 +76,11 @@ class Jobs(dict[str, RunningCommand]):
             "failed": failed[0]["error"] if failed else "",
             "wanted": wanted,
         }
+
+
+def is_number(text: str, number: float) -> bool:
+    """Whether a text is a number in figures."""
+    try:
+        return float(text) == number
+    except ValueError:
+        return False

@@ -26,7 +26,6 @@ from dpbayes.app.answers import (
     NOTHING,
     download,
     fault,
-    is_number,
     place_of,
     report_page,
     zipped,
@@ -49,7 +48,7 @@ from dpbayes.app.forms import (
     with_table,
     without_columns,
 )
-from dpbayes.app.jobs import Jobs
+from dpbayes.app.jobs import Jobs, is_number
 from dpbayes.app.notebook import notebook
 from dpbayes.app.project import FAMILY, MODELS, PRIVATE_FILE, Project
 from dpbayes.core.errors import DpbayesError, OutputError, SchemaError
@@ -286,9 +285,11 @@ class Site:
 
     def _schema(self, request: Request) -> Response:
         text, typed = self._schema_text(), self._refused_answers()
+        state = state_of(of_table(text))
+        if typed.get("state", state) != state:
+            typed = {}
         return self._shown(
-            "schema", columns=column_forms(text), left_out=columns_left_out(text),
-            state=state_of(of_table(text)),
+            "schema", columns=column_forms(text), left_out=columns_left_out(text), state=state,
             table={key: typed.get(key, value) for key, value in table_form(text).items()},
             groupings={
                 name: [replace(field, typed=typed.get(field.key, field.typed)) for field in fields]
@@ -333,8 +334,8 @@ class Site:
         if not place < len(forms):
             return self._to("schema", NO_COLUMN)
         form, source = forms[place], self._source
-        if typed.get("column") != form.name:
-            typed = {}
+        if (typed.get("column"), typed.get("state")) != (form.name, form.state):
+            typed = {}  # of another column, or of what it said before
         elif typed:
             form, source = form.with_answers(typed), typed.get("source", "")
         return self._shown(

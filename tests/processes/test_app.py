@@ -88,6 +88,13 @@ def test_what_is_refused_is_shown_again_once(server):
     page = server.sent("/schema/column/0", state=server.state(0), source="law", **typed)
     assert alerts(page)
     assert all(f'value="{text}"' in page for text in ("ten", "years", "law"))
+    before = server.state(0)
+    server.ask("POST", "/schema/column/0", state=before, source="law", **typed)  # and leave
+    changed = {**typed, "upper": "99", "public": "true"}
+    server.ask("POST", "/schema/column/0", state=before, **changed)  # by another window
+    page = server.get("/schema/column/0")
+    assert 'value="ten"' not in page
+    assert 'value="99"' in page
     page = server.sent("/schema", title="Ill people", rows="{noisy")
     assert alerts(page)
     assert 'value="Ill people"' in page
